@@ -1,0 +1,9 @@
+"""The one exception every part of fedhaw raises for a mistake its user can mend."""
+
+
+class FedhawError(Exception):
+    """Something the caller can put right.
+
+    The message is one complete sentence: what was wrong, where, and what to do. The command line
+    prints it without a traceback; every more specific error derives from this class.
+    """

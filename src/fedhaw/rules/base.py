@@ -1,0 +1,260 @@
+"""What every server rule receives, keeps and returns.
+
+One round of federated learning, seen from the server, is K client models of P numbers each, the
+global model they started from, and how many samples stand behind each. A *rule* turns that, and
+what it remembers of earlier rounds, into the next global model:
+
+    state           = rule.init()
+    w(t+1), state'  = rule.aggregate(state, Round(w(t), W(t), N))
+
+A rule is a frozen dataclass of hyper-parameters and a state is an immutable record, so `aggregate`
+is a pure function: saving, resuming and replaying a federation need nothing else.
+
+Models may be NumPy arrays or torch tensors on any device. Coefficients, K numbers at a time, are
+float64 NumPy arrays wherever the models live.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import array_api_compat
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedhaw.errors import FedhawError
+
+Array: TypeAlias = Any
+"""A NumPy array or a torch tensor; the array API has no common type to name."""
+
+Vector: TypeAlias = NDArray[np.float64]
+"""Coefficients: one float64 per client, always in NumPy."""
+
+Client: TypeAlias = Hashable
+"""A client's name. Coefficients follow the name, never the position in a round."""
+
+
+class InvalidRound(FedhawError, ValueError):
+    """A round whose parts do not fit together."""
+
+
+class InvalidClientModel(InvalidRound):
+    """Some clients sent models that must not reach the sum.
+
+    Attributes:
+        clients: who sent them; a caller treats these as lost and aggregates again.
+        reason: what is wrong with their models, in a few words.
+    """
+
+    def __init__(self, clients: Sequence[Client], reason: str) -> None:
+        self.clients = tuple(clients)
+        self.reason = reason
+        names = ", ".join(repr(client) for client in self.clients)
+        who = "client" if len(self.clients) == 1 else "clients"
+        super().__init__(
+            f"The model of {who} {names} {reason}; treat the upload as lost and aggregate again."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What the server holds when a round's uploads are in.
+
+    Attributes:
+        global_model: (P,) the model that was sent out, w(t).
+        client_models: (K, P) what came back, a row per client; a sequence of K vectors is stacked.
+            A rule may keep this matrix as its memory of the round: do not write into it while the
+            state that followed is in use (two buffers, swapped each round, are enough).
+        num_examples: (K,) how many samples each client trained on.
+        received: (K,) False where the upload was lost, default all True. The row of a lost upload
+            stands for the global model; rows that hold anything else are replaced in a copy.
+        clients: K distinct names, default 0..K-1.
+        layers: where each layer lies in the vector, as slices in order; only FedLWS asks.
+    """
+
+    global_model: Array
+    client_models: Array
+    num_examples: ArrayLike
+    received: ArrayLike | None = None
+    clients: Sequence[Client] | None = None
+    layers: Sequence[slice] | None = None
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        if isinstance(self.client_models, (list, tuple)):
+            set_field(self, "client_models", self._stack(self.client_models))
+        K = self._check_models()
+        set_field(self, "clients", self._check_names(K))
+        set_field(self, "num_examples", self._check_examples(K))
+        set_field(self, "received", self._check_received(K))
+        set_field(self, "client_models", self._with_lost_rows_filled())
+        if self.layers is not None:
+            set_field(self, "layers", self._check_layers(self.layers))
+
+    # What the constructor made of its arguments, typed for the rules.
+
+    @property
+    def names(self) -> tuple[Client, ...]:
+        """The K client names."""
+        assert isinstance(self.clients, tuple)
+        return self.clients
+
+    @property
+    def arrived(self) -> NDArray[np.bool_]:
+        """(K,) which uploads arrived."""
+        assert isinstance(self.received, np.ndarray)
+        return self.received
+
+    @property
+    def nothing_arrived(self) -> bool:
+        """Every upload was lost: there is nothing to learn, so every rule keeps w and its state."""
+        return not self.arrived.any()
+
+    @cached_property
+    def shares(self) -> Vector:
+        """(K,) each client's share of the data, N_k / N."""
+        N = np.asarray(self.num_examples, dtype=np.float64)
+        # Dividing by the largest first keeps a sum of very large counts finite.
+        N = N / N.max()
+        return N / N.sum()
+
+    # Checks, one part of the round each.
+
+    def _stack(self, models: Sequence[Array]) -> Array:
+        if not models:
+            raise InvalidRound("The round has no clients; skip a round nobody was asked in.")
+        names = self.clients if self.clients is not None else range(len(models))
+        shape = tuple(self.global_model.shape)
+        wrong = [
+            name for name, model in zip(names, models, strict=False) if tuple(model.shape) != shape
+        ]
+        if wrong:
+            raise InvalidClientModel(wrong, f"does not have the global model's shape {shape}")
+        return array_api_compat.array_namespace(*models).stack(list(models))
+
+    def _check_models(self) -> int:
+        w, W = self.global_model, self.client_models
+        try:
+            xp = array_api_compat.array_namespace(w, W)
+        except TypeError as error:
+            raise InvalidRound(
+                "global_model and client_models must be arrays of one kind, NumPy or torch; got "
+                f"{type(w).__name__} and {type(W).__name__}."
+            ) from error
+        if w.ndim != 1:
+            raise InvalidRound(
+                f"global_model must be one flat vector; got shape {tuple(w.shape)}: flatten it."
+            )
+        if W.ndim != 2 or W.shape[1] != w.shape[0]:
+            raise InvalidRound(
+                f"client_models must have shape (K, {w.shape[0]}) to match global_model; got "
+                f"{tuple(W.shape)}."
+            )
+        if W.shape[0] == 0 or W.shape[1] == 0:
+            raise InvalidRound(
+                "The round has no clients; skip a round nobody was asked in."
+                if W.shape[0] == 0
+                else "The models have no parameters; there is nothing to aggregate."
+            )
+        if not xp.isdtype(W.dtype, "real floating") or W.dtype != w.dtype:
+            raise InvalidRound(
+                "global_model and client_models must share one floating dtype; got "
+                f"{w.dtype} and {W.dtype}: convert them before aggregating."
+            )
+        return int(W.shape[0])
+
+    def _check_names(self, K: int) -> tuple[Client, ...]:
+        names = tuple(range(K)) if self.clients is None else tuple(self.clients)
+        if len(names) != K:
+            raise InvalidRound(f"clients names {len(names)} clients but client_models has {K}.")
+        if len(set(names)) != K:
+            twice = sorted({repr(name) for name in names if names.count(name) > 1})
+            raise InvalidRound(
+                f"Client names must be distinct; {', '.join(twice)} stands twice in the round."
+            )
+        return names
+
+    def _check_examples(self, K: int) -> Vector:
+        examples = np.asarray(self.num_examples, dtype=np.float64)
+        if examples.shape != (K,):
+            raise InvalidRound(
+                f"num_examples must hold one number for each of the {K} clients; got shape "
+                f"{examples.shape}."
+            )
+        wrong = ~(np.isfinite(examples) & (examples >= 0))
+        if wrong.any():
+            k = int(np.flatnonzero(wrong)[0])
+            raise InvalidRound(
+                f"num_examples of client {self.names[k]!r} is {examples[k]:g}; it must be a finite "
+                "number, 0 or more."
+            )
+        if not examples.any():
+            raise InvalidRound("num_examples is 0 for every client; nobody has data to weigh.")
+        return examples
+
+    def _check_received(self, K: int) -> NDArray[np.bool_]:
+        if self.received is None:
+            return np.ones(K, dtype=np.bool_)
+        received = np.asarray(self.received)
+        if received.shape != (K,) or received.dtype != np.bool_:
+            raise InvalidRound(
+                f"received must hold one bool for each of the {K} clients; got {received.dtype} "
+                f"of shape {received.shape}."
+            )
+        return received
+
+    def _with_lost_rows_filled(self) -> Array:
+        w, W = self.global_model, self.client_models
+        xp = array_api_compat.array_namespace(W)
+        stale = [k for k in np.flatnonzero(~self.arrived) if not bool(xp.all(W[int(k)] == w))]
+        if not stale:
+            return W
+        W = xp.asarray(W, copy=True)
+        for k in stale:
+            W[int(k)] = w
+        return W
+
+    def _check_layers(self, layers: Sequence[slice]) -> tuple[slice, ...]:
+        end = 0
+        for layer in layers:
+            if layer.start != end or layer.stop <= layer.start or layer.step not in (None, 1):
+                break
+            end = layer.stop
+        if end != self.global_model.shape[0]:
+            raise InvalidRound(
+                "layers must be slices that cover the model in order without gaps, "
+                f"[slice(0, a), slice(a, b), ..., slice(y, {self.global_model.shape[0]})]."
+            )
+        return tuple(layers)
+
+
+class State(Protocol):
+    """What a rule remembers between rounds; a frozen dataclass of arrays, numbers and names."""
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """The clients of the last aggregated round, in its order; empty before the first."""
+
+    @property
+    def weights(self) -> Vector:
+        """(K,) their relative weights in that round: non-negative, summing to 1."""
+
+
+S = TypeVar("S", bound=State)
+
+
+class Rule(Protocol[S]):
+    """A server rule: hyper-parameters, a start, and a pure step."""
+
+    def init(self) -> S:
+        """The state before the first round."""
+
+    def aggregate(self, state: S, round: Round) -> tuple[Array, S]:  # noqa: A002
+        """The next global model, (P,), and the state that goes with it.
+
+        A round in which every upload was lost returns the global model and the state unchanged.
+
+        Raises:
+            InvalidClientModel: a client's model is not finite; the error names the clients.
+        """
