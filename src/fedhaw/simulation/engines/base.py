@@ -1,0 +1,54 @@
+"""What an engine is: something that trains a cohort of clients, one model each.
+
+The round loop knows engines only through `Engine`. Every engine gives the same answer and differs
+only in speed, because a client's randomness comes from (seed, client, round) and from nothing else:
+not from who else takes part, in which order clients are trained, or by how many workers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ClientReport:
+    """How one client's round went.
+
+    Attributes:
+        client: its number, 0..K-1.
+        loss: mean training loss over every sample it visited in the round; NaN when it failed.
+        seconds: how long it trained. Clients trained as one batched model share the time equally.
+        failure: why there is no model, in a few words; None when all went well.
+    """
+
+    client: int
+    loss: float
+    seconds: float
+    failure: str | None = None
+
+
+class Engine(Protocol):
+    """Trains clients; made by `fedhaw.simulation.engines.create`."""
+
+    def train(
+        self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
+    ) -> list[ClientReport]:
+        """Train every client of the cohort from the global model.
+
+        A client that fails never stops the round: its report says why.
+
+        Args:
+            round_index: which round this is; with the seed and the client it fixes all randomness.
+            global_model: (P,) float32, where every client starts; left as it is.
+            cohort: distinct client numbers.
+            out: (len(cohort), P) float32; row i receives the model of `cohort[i]`. The row of a
+                failed client is undefined.
+
+        Returns:
+            One report per client, in the order of `cohort`.
+        """
+
+    def close(self) -> None:
+        """Release workers and memory; calling it twice is fine."""
