@@ -1,0 +1,15 @@
+"""Where a client's random numbers come from: (seed, client, round), and nothing else."""
+
+import numpy as np
+import torch
+
+
+def client_seed(seed: int, client: int, round_index: int) -> int:
+    """A 63-bit seed that belongs to one client in one round."""
+    words = np.random.SeedSequence((seed, client, round_index)).generate_state(1, np.uint64)
+    return int(words[0] >> np.uint64(1))
+
+
+def client_generator(seed: int, client: int, round_index: int) -> torch.Generator:
+    """A CPU generator that belongs to one client in one round."""
+    return torch.Generator().manual_seed(client_seed(seed, client, round_index))

@@ -1,0 +1,153 @@
+"""Training one client at a time: the reference that every engine answers to."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from fedhaw.clients.randomness import client_seed
+from fedhaw.clients.update import ClientUpdate, LocalUpdate
+from fedhaw.models.flat import FlatModule
+from fedhaw.models.layout import Layout
+from fedhaw.models.learner import Learner, learner
+
+Step: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""(samples, labels) of a batch -> its loss summed over the samples; the model has moved."""
+
+
+class Trainer:
+    """Trains any client, one after the other, in one workspace.
+
+    A trainer always works in the same memory, wherever the models come from and go to: matrix
+    products may round differently at differently aligned addresses.
+
+    Args:
+        module: the model's template; the trainer works on a copy.
+        layout: how it lies in the flat vector.
+        update: what a client does.
+        x: (N, ...) the samples of all clients.
+        y: (N,) their labels.
+        seed: the run's; with the client and the round it fixes all randomness.
+        device: where to compute.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        layout: Layout,
+        update: ClientUpdate,
+        x: Tensor,
+        y: Tensor,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self._x, self._y, self._seed = x, y, seed
+        self._train: Callable[[Tensor, Tensor, torch.Generator], float]
+        self._model: Learner | FlatModule
+        if isinstance(update, LocalUpdate):
+            self._model = learner(module, layout, update.loss, device)
+            self._train = _Epochs(update, self._model, x, y)
+        else:
+            self._model = FlatModule(module, layout, device)
+            self._train = _OwnFunction(update, self._model, x, y)
+
+    def __call__(
+        self, round_index: int, client: int, rows: Tensor, global_model: Tensor
+    ) -> tuple[float, Tensor]:
+        """Train one client.
+
+        Args:
+            round_index: which round this is.
+            client: whose turn it is.
+            rows: (N_k,) which samples are the client's.
+            global_model: (P,) where it starts.
+
+        Returns:
+            The mean loss over all samples visited, and the (P,) model, a window that the next call
+            writes over.
+        """
+        seed = client_seed(self._seed, client, round_index)
+        torch.manual_seed(seed)  # for dropout and whatever else draws from the global generator
+        generator = torch.Generator().manual_seed(seed)
+        loss = self._train(rows, global_model, generator)
+        return loss, self._model.vector
+
+
+class _Epochs:
+    """A `LocalUpdate` on one learner."""
+
+    def __init__(self, update: LocalUpdate, model: Learner, x: Tensor, y: Tensor) -> None:
+        self._update, self._model, self._x, self._y = update, model, x, y
+        self._batch = x.new_empty((min(update.batch, len(x)), *x.shape[1:]))
+
+    def __call__(self, rows: Tensor, global_model: Tensor, generator: torch.Generator) -> float:
+        model, update = self._model, self._update
+        model.start(global_model)
+        step = _step(update, model, global_model)
+        total = torch.zeros((), dtype=torch.float64, device=self._x.device)
+        for _ in range(update.epochs):
+            order = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
+            labels = torch.split(self._y[order], update.batch)
+            for chosen, y in zip(torch.split(order, update.batch), labels, strict=True):
+                x = torch.index_select(self._x, 0, chosen, out=self._batch[: len(y)])
+                total += step(x, y)
+        return float(total) / (update.epochs * len(rows))
+
+
+class _OwnFunction:
+    """A user's own function on one module."""
+
+    def __init__(
+        self, function: Callable[..., float | Tensor], flat: FlatModule, x: Tensor, y: Tensor
+    ) -> None:
+        self._function, self._flat, self._x, self._y = function, flat, x, y
+
+    def __call__(self, rows: Tensor, global_model: Tensor, generator: torch.Generator) -> float:
+        flat = self._flat
+        flat.start(global_model)
+        flat.gradient.zero_()
+        flat.module.train()
+        loss = self._function(flat.module, self._x[rows], self._y[rows], generator)
+        # The function may have given the module other tensors than the windows it found.
+        flat.vector.copy_(flat.layout.flatten(flat.module))
+        return float(loss)
+
+
+def _step(update: LocalUpdate, model: Learner, global_model: Tensor) -> Step:
+    """One optimiser step, with fresh state; the cheapest form the settings allow."""
+    eta, decay, mu = update.eta, update.weight_decay, update.proximal
+    if update.optimiser == "sgd" and decay == mu == 0.0:
+        return lambda x, y: model.descend(x, y, eta)
+
+    gradient = model.gradient
+    parameters, anchor = model.vector[: len(gradient)], global_model[: len(gradient)]
+
+    def regularised(x: Tensor, y: Tensor) -> Tensor:
+        loss = model.backward(x, y)
+        if decay or mu:
+            gradient.add_(parameters, alpha=decay + mu)
+        if mu:
+            gradient.sub_(anchor, alpha=mu)
+        return loss
+
+    if update.optimiser == "sgd":
+
+        def sgd(x: Tensor, y: Tensor) -> Tensor:
+            loss = regularised(x, y)
+            parameters.add_(gradient, alpha=-eta)
+            return loss
+
+        return sgd
+
+    # torch's own Adam, over the whole model as one parameter and in one kernel.
+    leaf = nn.Parameter(parameters)
+    leaf.grad = gradient
+    optimiser = torch.optim.Adam([leaf], lr=eta, fused=True)
+
+    def adam(x: Tensor, y: Tensor) -> Tensor:
+        loss = regularised(x, y)
+        optimiser.step()
+        return loss
+
+    return adam

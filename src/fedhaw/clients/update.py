@@ -1,0 +1,124 @@
+"""What a client does with the global model: a few epochs of a named optimiser, or the user's own.
+
+    SGD       w_k <- w_k - eta (g + weight_decay w_k)
+    Adam      Kingma & Ba (2015), "Adam: A Method for Stochastic Optimization", torch's defaults
+    FedProx   Li et al. (2020), "Federated Optimization in Heterogeneous Networks": the loss gains
+              (mu/2) |w_k - w|^2, the gradient mu (w_k - w); on top of either optimiser
+
+The optimiser starts afresh every round: nothing but the model outlives one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedhaw.errors import FedhawError
+from fedhaw.models import Loss
+
+
+class InvalidUpdate(FedhawError, ValueError):
+    """A client update that does not exist or cannot work."""
+
+
+@dataclass(frozen=True)
+class LocalUpdate:
+    """Minibatch training of the global model on the client's own samples.
+
+    Every epoch visits all samples once, in a new order; the last batch of an epoch may be smaller.
+
+    Attributes:
+        optimiser: ``"sgd"`` or ``"adam"``.
+        eta: the learning rate; FedHAW's formulas use the same number.
+        weight_decay: as in torch.optim: added to the gradient as `weight_decay` times the model.
+        proximal: FedProx's mu; 0 is no proximal term.
+        epochs: passes over the client's samples in a round.
+        batch: samples a step.
+        loss: (outputs, labels) -> mean loss of a batch.
+    """
+
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    eta: float = 1e-3
+    weight_decay: float = 0.0
+    proximal: float = 0.0
+    epochs: int = 1
+    batch: int = 64
+    loss: Loss = cross_entropy
+
+    def __post_init__(self) -> None:
+        if self.optimiser not in ("sgd", "adam"):
+            raise InvalidUpdate(f'optimiser is {self.optimiser!r}; choose "sgd" or "adam".')
+        for name, least in (("epochs", 1), ("batch", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise InvalidUpdate(f"{name} is {value!r}; it must be a whole number, 1 or more.")
+        for name in ("eta", "weight_decay", "proximal"):
+            value = getattr(self, name)
+            if not 0 <= value < float("inf"):
+                raise InvalidUpdate(f"{name} is {value!r}; it must be a finite number, 0 or more.")
+
+
+ClientFunction: TypeAlias = Callable[[nn.Module, Tensor, Tensor, torch.Generator], float | Tensor]
+"""A user's own client update, ``update(module, x, y, generator) -> mean training loss``.
+
+It is given a module that holds the global model, in training mode, the client's samples `x` and
+labels `y`, and a generator that is the client's own for the round. What the module's parameters
+hold when it returns is the client's model. Draw random numbers from the generator (torch's global
+one is seeded from the same source) and the run repeats bit for bit.
+"""
+
+ClientUpdate: TypeAlias = LocalUpdate | ClientFunction
+
+_NAMED = {
+    "sgd": LocalUpdate(),
+    "sgd-wd": LocalUpdate(weight_decay=1e-4),
+    "adam": LocalUpdate(optimiser="adam"),
+}
+
+FEDPROX_MU = 1e-3
+"""The letter's mu."""
+
+
+def named(
+    name: str,
+    *,
+    eta: float = 1e-3,
+    epochs: int = 1,
+    batch: int = 64,
+    weight_decay: float | None = None,
+    mu: float = FEDPROX_MU,
+    loss: Loss = cross_entropy,
+) -> LocalUpdate:
+    """A client update of the letter by name.
+
+    Args:
+        name: ``"sgd"``, ``"sgd-wd"`` (weight decay 1e-4), ``"adam"``, ``"fedprox"`` (over SGD), or
+            FedProx over another one, such as ``"fedprox+adam"``.
+        eta: the learning rate.
+        epochs: passes over the client's samples in a round.
+        batch: samples a step.
+        weight_decay: in place of the name's own.
+        mu: FedProx's coefficient; only where the name asks for FedProx.
+        loss: (outputs, labels) -> mean loss of a batch.
+    """
+    parts = name.split("+")
+    proximal = "fedprox" in parts
+    optimisers = [part for part in parts if part != "fedprox"] or ["sgd"]
+    if len(parts) > 2 or len(optimisers) != 1 or optimisers[0] not in _NAMED:
+        raise InvalidUpdate(
+            f"There is no client update named {name!r}; choose {', '.join(_NAMED)}, fedprox, or "
+            "fedprox+ one of the others."
+        )
+    update = _NAMED[optimisers[0]]
+    return replace(
+        update,
+        eta=eta,
+        epochs=epochs,
+        batch=batch,
+        weight_decay=update.weight_decay if weight_decay is None else weight_decay,
+        proximal=mu if proximal else 0.0,
+        loss=loss,
+    )

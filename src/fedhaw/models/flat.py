@@ -1,0 +1,76 @@
+"""A module whose parameters are windows onto one flat vector.
+
+Writing the vector writes the module and the other way round, so sending, receiving and updating a
+model are single operations on P numbers, whatever the module looks like inside.
+"""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedhaw.models.layout import Layout
+
+
+class FlatModule:
+    """A private copy of a module, laid over a vector.
+
+    Attributes:
+        module: the copy. Under the layout's choice ``"batch"`` its batch norms have no running
+            statistics.
+        vector: (P,) its parameters and travelling buffers.
+        gradient: (number of parameters,) where `backward` accumulates; the parameters' `.grad`.
+    """
+
+    def __init__(
+        self, module: nn.Module, layout: Layout, device: torch.device | str = "cpu"
+    ) -> None:
+        self.layout = layout
+        self.module = prepared(module, layout).to(device)
+        self.vector = layout.flatten(self.module)
+        self.gradient = torch.zeros(layout.parameters, device=self.vector.device)
+        self._lay_over_the_vector()
+        # What does not travel must not carry anything from one client to the next either.
+        travelling = {entry.name for entry in layout.entries}
+        self._resident = [b for n, b in self.module.named_buffers() if n not in travelling]
+        self._initial = [buffer.clone() for buffer in self._resident]
+
+    def start(self, model: Tensor) -> None:
+        """Hold `model`, (P,), and forget everything else an earlier client left behind."""
+        self.vector.copy_(model)
+        for buffer, value in zip(self._resident, self._initial, strict=True):
+            buffer.copy_(value)
+        self._lay_over_the_vector()
+
+    def _lay_over_the_vector(self) -> None:
+        """Point parameters, gradients and travelling buffers at their places in the vectors.
+
+        Done anew for every client: a user's code may have put other tensors in their place.
+        """
+        views = self.layout.views(self.vector)
+        parameters = dict(self.module.named_parameters())
+        for entry in self.layout.entries:
+            parameter = parameters.get(entry.name)
+            if parameter is None:
+                path, _, name = entry.name.rpartition(".")
+                setattr(self.module.get_submodule(path), name, views[entry.name])
+            else:
+                parameter.data = views[entry.name]
+                parameter.grad = self.gradient[entry.start : entry.stop].view(entry.shape)
+
+
+def prepared(module: nn.Module, layout: Layout) -> nn.Module:
+    """A copy of the module that treats batch norm as the layout says."""
+    module = copy.deepcopy(module)
+    if layout.buffers == "batch":
+        for norm in batch_norms(module):
+            # Without running statistics torch normalises by the batch in either mode.
+            norm.track_running_stats = False
+            norm.running_mean = norm.running_var = norm.num_batches_tracked = None
+    return module
+
+
+def batch_norms(module: nn.Module) -> list[_BatchNorm]:
+    """The module's batch norms, of any dimension."""
+    return [norm for norm in module.modules() if isinstance(norm, _BatchNorm)]

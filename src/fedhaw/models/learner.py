@@ -1,0 +1,123 @@
+"""One model that learns: it holds a flat vector and can take gradient steps on it.
+
+Two of them, interchangeable: any module through autograd, and the perceptron through its closed
+form. The second exists only for speed; tests hold it to the first.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Protocol, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedhaw.models.flat import FlatModule
+from fedhaw.models.layout import Layout
+from fedhaw.models.perceptron import PerceptronPass, perceptron_sizes
+
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""(outputs, labels) -> mean loss of the batch, a scalar; such as cross-entropy."""
+
+
+class Learner(Protocol):
+    """A model in training.
+
+    Attributes:
+        vector: (P,) the model, parameters first.
+        gradient: (number of parameters,) where `backward` leaves the gradient.
+    """
+
+    vector: Tensor
+    gradient: Tensor
+
+    def start(self, model: Tensor) -> None:
+        """Begin anew from `model`, (P,)."""
+
+    def backward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Leave the batch's gradient in `gradient`; return its loss, summed over the samples."""
+
+    def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
+        """One plain SGD step; `gradient` is undefined after it. Returns as `backward` does."""
+
+
+def learner(
+    module: nn.Module, layout: Layout, loss: Loss, device: torch.device | str = "cpu"
+) -> Learner:
+    """The fastest learner there is for this module and loss."""
+    sizes = closed_form_sizes(module, loss)
+    if sizes is None:
+        return ModuleLearner(module, layout, loss, device)
+    return PerceptronLearner(sizes, device)
+
+
+def closed_form_sizes(module: nn.Module, loss: Loss) -> tuple[int, ...] | None:
+    """A perceptron's sizes when its gradient under this loss is known in closed form."""
+    return perceptron_sizes(module) if loss is cross_entropy else None
+
+
+class ModuleLearner:
+    """Any module, by autograd."""
+
+    def __init__(
+        self, module: nn.Module, layout: Layout, loss: Loss, device: torch.device | str = "cpu"
+    ) -> None:
+        self._flat = FlatModule(module, layout, device)
+        self._loss = loss
+        self.vector = self._flat.vector
+        self.gradient = self._flat.gradient
+        self._parameters = self.vector[: layout.parameters]
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that holds `vector`."""
+        return self._flat.module
+
+    def start(self, model: Tensor) -> None:
+        """Begin anew from `model`, (P,), in training mode."""
+        self._flat.start(model)
+        self._flat.module.train()
+
+    def backward(self, x: Tensor, y: Tensor) -> Tensor:
+        """See `Learner`."""
+        self.gradient.zero_()
+        loss = self._loss(self._flat.module(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach() * len(y)
+
+    def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
+        """See `Learner`."""
+        loss = self.backward(x, y)
+        self._parameters.add_(self.gradient, alpha=-eta)
+        return loss
+
+
+class PerceptronLearner:
+    """A plain perceptron under cross-entropy, by its closed form."""
+
+    def __init__(self, sizes: tuple[int, ...], device: torch.device | str = "cpu") -> None:
+        size = sum((inputs + 1) * outputs for inputs, outputs in pairwise(sizes))
+        self._sizes = sizes
+        self.vector = torch.zeros(size, device=device)
+        self.gradient = torch.zeros(size, device=device)
+        self._full: PerceptronPass | None = None
+
+    def start(self, model: Tensor) -> None:
+        """Begin anew from `model`, (P,)."""
+        self.vector.copy_(model)
+
+    def backward(self, x: Tensor, y: Tensor) -> Tensor:
+        """See `Learner`."""
+        return self._pass(len(y)).gradient(x.flatten(1), y.unsqueeze(1), self.gradient)
+
+    def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
+        """See `Learner`."""
+        return self._pass(len(y)).descend(x.flatten(1), y.unsqueeze(1), eta)
+
+    def _pass(self, batch: int) -> PerceptronPass:
+        """The places for a batch of this size; only those of the largest batch are kept."""
+        if self._full is None or batch > self._full.batch:
+            self._full = PerceptronPass(self._sizes, self.vector, batch)
+        if batch == self._full.batch:
+            return self._full
+        return PerceptronPass(self._sizes, self.vector, batch)
