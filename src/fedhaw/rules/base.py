@@ -35,6 +35,10 @@ Client: TypeAlias = Hashable
 """A client's name. Coefficients follow the name, never the position in a round."""
 
 
+class InvalidRule(FedhawError, ValueError):
+    """A rule was given a hyper-parameter it cannot work with."""
+
+
 class InvalidRound(FedhawError, ValueError):
     """A round whose parts do not fit together."""
 
@@ -117,7 +121,8 @@ class Round:
         N = np.asarray(self.num_examples, dtype=np.float64)
         # Dividing by the largest first keeps a sum of very large counts finite.
         N = N / N.max()
-        return N / N.sum()
+        shares: Vector = N / N.sum()
+        return shares
 
     # Checks, one part of the round each.
 

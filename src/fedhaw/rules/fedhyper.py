@@ -1,0 +1,82 @@
+"""FedHyper-G: one server step size, learnt from how consecutive updates agree.
+
+    Delta(t) = (1/K) sum_k (w_k - w)                                   plain mean
+    a(t)     = clip(a(t-1) + <Delta(t), Delta(t-1)>, lower, upper)     from the second round on
+    w(t+1)   = w + (1 + a(t)) Delta(t)                                 a starts at 0
+
+Wang, Kailkhura, Chen, Joshi, Zhang, "FedHyper: A Universal and Robust Learning Rate Scheduler for
+Federated Learning with Hypergradient Descent", ICLR 2024.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector
+from fedhaw.rules.guards import checked, unchanged
+from fedhaw.rules.reductions import combine, dot, like
+
+
+@dataclass(frozen=True)
+class FedHyperGState:
+    """The step size and the update it is compared with.
+
+    Attributes:
+        a: how far the server step departs from 1.
+        delta: (P,) the last mean update; None before the first round.
+        clients: who took part in the last round.
+        weights: (K,) 1/K each.
+        note: why `a` was held in the last round, or None.
+    """
+
+    a: float = 0.0
+    delta: Array | None = None
+    clients: tuple[Client, ...] = ()
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+    note: str | None = None
+
+    @property
+    def step(self) -> float:
+        """The server step 1 + a."""
+        return 1.0 + self.a
+
+
+@dataclass(frozen=True)
+class FedHyperG:
+    """FedAvg with a learnt global step.
+
+    Attributes:
+        lower: the least `a`; above -1, or the server could step backwards.
+        upper: the greatest `a`.
+    """
+
+    lower: float = -0.8
+    upper: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not -1 < self.lower <= 0 <= self.upper < float("inf"):
+            raise InvalidRule(
+                f"FedHyperG needs -1 < lower <= 0 <= upper; got lower={self.lower}, "
+                f"upper={self.upper}."
+            )
+
+    def init(self) -> FedHyperGState:
+        """The state before the first round."""
+        return FedHyperGState()
+
+    def aggregate(self, state: FedHyperGState, round: Round) -> tuple[Array, FedHyperGState]:  # noqa: A002
+        """The next global model, (P,), and the step that made it."""
+        if round.nothing_arrived:
+            return unchanged(round), state
+        w, W = round.global_model, round.client_models
+        weights = np.full(len(round.names), 1 / len(round.names))
+        delta = checked(combine(weights, W), round) - w
+        a, note = state.a, None
+        if state.delta is not None:
+            agreement = dot(delta, like(delta, state.delta))
+            if np.isfinite(agreement):
+                a = float(np.clip(a + agreement, self.lower, self.upper))
+            else:
+                note = "the product of consecutive updates is not finite; the step stayed"
+        model = checked(w + (1 + a) * delta, round)
+        return model, FedHyperGState(a, delta, round.names, weights, note)

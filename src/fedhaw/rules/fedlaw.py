@@ -1,0 +1,149 @@
+"""FedLAW: aggregation weights trained every round on proxy data that the server holds.
+
+    gamma*, lambda* = argmin  L_proxy(exp(gamma) sum_k softmax(lambda)_k w_k)
+    w(t+1)          = exp(gamma*) sum_k softmax(lambda*)_k w_k
+
+Each round starts from gamma = 0 and lambda = log(N_k / N), where the model is FedAvg's, and takes
+`epochs` passes of SGD or Adam over the proxy minibatches. With s = softmax(lambda) and g the proxy
+gradient at the model, the chain rule gives
+
+    dL/dgamma    = exp(gamma) sum_k s_k <g, w_k>
+    dL/dlambda_k = exp(gamma) s_k (<g, w_k> - sum_j s_j <g, w_j>)
+
+so a step is one read of the client models to form the model and one to form the <g, w_k>.
+
+Li, Lin, Shang, Wu, "Revisiting Weighted Aggregation in Federated Learning with Neural Networks",
+ICML 2023.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector
+from fedhaw.rules.guards import checked, unchanged
+from fedhaw.rules.reductions import combine, inner, like, softmax
+
+ProxyLoss: TypeAlias = Callable[[Array], tuple[float, Array]]
+"""Takes a flat model, (P,); gives the loss there and its gradient, (P,)."""
+
+HALVE_EVERY = 20  # epochs after which Adam's rate is halved
+ADAM_BETAS = (0.5, 0.999)
+ADAM_EPSILON = 1e-8
+
+
+@dataclass(frozen=True)
+class FedLAWState:
+    """What the last round's search found; the next one starts afresh.
+
+    Attributes:
+        gamma: log of the sum of the weights.
+        lambdas: (K,) logits of the relative weights.
+        clients: who took part.
+        weights: (K,) softmax(lambdas).
+        note: why the search ended early, or None.
+    """
+
+    gamma: float = 0.0
+    lambdas: Vector = field(default_factory=lambda: np.zeros(0))
+    clients: tuple[Client, ...] = ()
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class FedLAW:
+    """Learnable aggregation weights.
+
+    Attributes:
+        proxy: the proxy loss, or one loss per minibatch in the order they are to be visited;
+            `fedhaw.models.proxy_loss` makes them from a torch module and a proxy set.
+        epochs: passes over the proxy minibatches each round.
+        lr: learning rate of the search.
+        optimiser: "sgd", or "adam" with betas (0.5, 0.999) and the rate halved every 20 epochs.
+    """
+
+    proxy: ProxyLoss | Sequence[ProxyLoss]
+    epochs: int = 100
+    lr: float = 0.01
+    optimiser: Literal["sgd", "adam"] = "sgd"
+
+    def __post_init__(self) -> None:
+        if not callable(self.proxy) and not (self.proxy and all(map(callable, self.proxy))):
+            raise InvalidRule("FedLAW needs proxy, a callable or a non-empty sequence of them.")
+        if self.epochs < 1 or not 0 <= self.lr < float("inf"):
+            raise InvalidRule(
+                f"FedLAW needs epochs >= 1 and a finite lr >= 0; got {self.epochs} and {self.lr}."
+            )
+        if self.optimiser not in ("sgd", "adam"):
+            raise InvalidRule(
+                f'FedLAW knows the optimisers "sgd" and "adam"; got {self.optimiser!r}.'
+            )
+
+    def init(self) -> FedLAWState:
+        """The state before the first round."""
+        return FedLAWState()
+
+    def aggregate(self, state: FedLAWState, round: Round) -> tuple[Array, FedLAWState]:  # noqa: A002
+        """The next global model, (P,), and the coefficients found for it."""
+        if round.nothing_arrived:
+            return unchanged(round), state
+        W = round.client_models
+        # FedAvg's model is where the search starts: it tells at once whether the round is sound.
+        checked(combine(round.shares, W), round)
+        gamma, lambdas, note = self._search(W, round.shares)
+        weights = softmax(lambdas)
+        model = checked(combine(np.exp(gamma) * weights, W), round)
+        return model, FedLAWState(gamma, lambdas, round.names, weights, note)
+
+    def _search(self, W: Array, shares: Vector) -> tuple[float, Vector, str | None]:
+        batches: Sequence[ProxyLoss] = [self.proxy] if callable(self.proxy) else self.proxy
+        with np.errstate(divide="ignore"):
+            coefficients = np.concatenate([[0.0], np.log(shares)])
+        optimise = _Adam(self.lr) if self.optimiser == "adam" else _SGD(self.lr)
+        for epoch in range(self.epochs):
+            for proxy in batches:
+                gradient = self._gradient(W, coefficients, proxy)
+                if not np.all(np.isfinite(gradient)):
+                    note = f"the proxy gradient is not finite in epoch {epoch}; the search ended"
+                    return float(coefficients[0]), coefficients[1:], note
+                coefficients = coefficients - optimise(gradient, epoch)
+        return float(coefficients[0]), coefficients[1:], None
+
+    @staticmethod
+    def _gradient(W: Array, coefficients: Vector, proxy: ProxyLoss) -> Vector:
+        scale, s = np.exp(coefficients[0]), softmax(coefficients[1:])
+        _, g = proxy(combine(scale * s, W))
+        along = inner(W, like(W, g))
+        mean = s @ along
+        gradient: Vector = scale * np.concatenate([[mean], s * (along - mean)])
+        return gradient
+
+
+@dataclass
+class _SGD:
+    lr: float
+
+    def __call__(self, gradient: Vector, epoch: int) -> Vector:
+        return self.lr * gradient
+
+
+@dataclass
+class _Adam:
+    lr: float
+    steps: int = 0
+    mean: Vector | float = 0.0
+    square: Vector | float = 0.0
+
+    def __call__(self, gradient: Vector, epoch: int) -> Vector:
+        first, second = ADAM_BETAS
+        self.steps += 1
+        self.mean = first * self.mean + (1 - first) * gradient
+        self.square = second * self.square + (1 - second) * gradient**2
+        mean = self.mean / (1 - first**self.steps)
+        square = self.square / (1 - second**self.steps)
+        rate = self.lr * 0.5 ** (epoch // HALVE_EVERY)
+        step: Vector = rate * mean / (np.sqrt(square) + ADAM_EPSILON)
+        return step
