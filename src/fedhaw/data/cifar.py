@@ -1,0 +1,159 @@
+"""CIFAR-10 from its binary version, which needs no unpickling.
+
+Each of the six files is 10,000 records of 3,073 bytes: the label, then the 32 x 32 image as three
+planes, red, green and blue. The published python version is a pickle and is never opened.
+"""
+
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhaw.data.checksums import check_md5, check_size, md5_of
+from fedhaw.data.dataset import Dataset, from_arrays
+from fedhaw.data.errors import DataError
+from fedhaw.data.tars import refuse_outside
+
+SIDE = 32
+RECORD = 1 + 3 * SIDE * SIDE
+CLASSES = 10
+
+
+@dataclass(frozen=True)
+class CifarFiles:
+    """The files of the binary version.
+
+    Attributes:
+        train: name and MD5 of each training file, in order.
+        test: name and MD5 of the test file.
+        records: images per file.
+    """
+
+    train: tuple[tuple[str, str], ...]
+    test: tuple[str, str]
+    records: int = 10_000
+
+    @property
+    def all(self) -> tuple[tuple[str, str], ...]:
+        """Name and MD5 of every file, the test file last."""
+        return (*self.train, self.test)
+
+
+CIFAR10 = CifarFiles(
+    train=(
+        ("data_batch_1.bin", "5dd7e06a14cb22eb9f671a540d1b7c25"),
+        ("data_batch_2.bin", "5ea93a67294ea407fff1d09f752e9692"),
+        ("data_batch_3.bin", "942cd6a4bcdd0dd3c604fbe906cb4421"),
+        ("data_batch_4.bin", "ae636b3ba5c66a11e91e8cb52e771fcb"),
+        ("data_batch_5.bin", "53f37980c15c3d472c316c40844f3f0d"),
+    ),
+    test=("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
+)
+
+
+def read_cifar_folder(folder: Path, files: CifarFiles = CIFAR10) -> Dataset:
+    """Read the six unpacked files of a folder.
+
+    Raises:
+        DataError: one is missing, of the wrong length, or not the published one.
+    """
+    content = {}
+    for name, _ in files.all:
+        path = folder / name
+        if not path.is_file():
+            raise DataError(f"{path} is missing; put all of the binary version of CIFAR-10 there.")
+        check_size(path.stat().st_size, files.records * RECORD, path)
+        content[name] = path.read_bytes()
+    return _assemble(content, files, folder)
+
+
+def read_cifar_tar(path: Path, files: CifarFiles = CIFAR10) -> Dataset:
+    """Read the six files straight out of the published archive; nothing is unpacked to disk.
+
+    Raises:
+        DataError: the archive is damaged, names files outside itself, or lacks one of the six.
+    """
+    content = {}
+    wanted = dict(files.all)
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                refuse_outside(member, path)
+                name = Path(member.name).name
+                if name not in wanted:
+                    continue
+                check_size(member.size, files.records * RECORD, path / member.name)
+                file = archive.extractfile(member)
+                if file is not None:
+                    content[name] = file.read()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged ({error}); replace it by a fresh copy.") from error
+    if missing := wanted.keys() - content.keys():
+        raise DataError(
+            f"{path} lacks {', '.join(sorted(missing))}; it must be the binary version of CIFAR-10."
+        )
+    return _assemble(content, files, path)
+
+
+def check_cifar_arrays(dataset: Dataset, path: Path, files: CifarFiles = CIFAR10) -> None:
+    """Check images from elsewhere against the published files, as many whole ones as they fill.
+
+    Args:
+        dataset: the first images of CIFAR-10, in the published order.
+        path: where they came from, for the message.
+        files: what was published.
+
+    Raises:
+        DataError: other shapes, or other content.
+    """
+    if dataset.x_train.dtype != np.uint8 or dataset.x_train.shape[1:] != (SIDE, SIDE, 3):
+        raise DataError(
+            f"{path} holds {dataset.x_train.dtype} of shape {dataset.x_train.shape[1:]}, not "
+            f"CIFAR-10's uint8 images of shape {(SIDE, SIDE, 3)}."
+        )
+    parts = (
+        (dataset.x_train, dataset.y_train, files.train),
+        (dataset.x_test, dataset.y_test, (files.test,)),
+    )
+    for images, labels, published in parts:
+        if len(images) > files.records * len(published):
+            raise DataError(f"{path} holds more images than CIFAR-10 has; is it another data set?")
+        for index, (name, md5) in enumerate(published):
+            whole = slice(index * files.records, (index + 1) * files.records)
+            if whole.stop <= len(images):
+                found = md5_of(_records(images[whole], labels[whole]))
+                check_md5(found, md5, f"The part of {path} that should equal {name}")
+
+
+def _assemble(content: dict[str, bytes], files: CifarFiles, origin: Path) -> Dataset:
+    for name, md5 in files.all:
+        check_md5(md5_of([content[name]]), md5, f"{name} in {origin}")
+    parts = {
+        name: np.frombuffer(raw, dtype=np.uint8).reshape(-1, RECORD)
+        for name, raw in content.items()
+    }
+    train = np.concatenate([parts[name] for name, _ in files.train])
+    test = parts[files.test[0]]
+    return from_arrays(
+        _images(train), train[:, 0], _images(test), test[:, 0], "cifar10", classes=CLASSES
+    )
+
+
+def _images(records: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(N, 32, 32, 3) images of (N, 3073) records."""
+    return records[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+
+
+def _records(images: NDArray[np.generic], labels: NDArray[np.int64]) -> Iterator[memoryview]:
+    """The bytes of the binary file that would hold these images."""
+    planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
+    records = np.concatenate(
+        [labels[:, np.newaxis], planes], axis=1, dtype=np.uint8, casting="unsafe"
+    )
+    yield records.data.cast("B")

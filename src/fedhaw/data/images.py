@@ -1,0 +1,195 @@
+"""Image files in a folder or in a tar archive, read by name and decoded for a network."""
+
+import hashlib
+import io
+import tarfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhaw.data.errors import DataError
+from fedhaw.data.tars import refuse_outside
+
+ENDINGS = (".jpg", ".jpeg", ".png")
+FORMATS = ("JPEG", "PNG")
+"""Only these decoders are offered a file; Pillow has some forty, each a door."""
+
+
+class ImageStore(Protocol):
+    """Somewhere images are kept."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Every image's path within the store, with forward slashes, sorted."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """The bytes of one image file.
+
+        Raises:
+            DataError: there is no such image, or it cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """Images in a folder and the folders within it.
+
+    Attributes:
+        folder: where they are.
+    """
+
+    folder: Path
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Every image's path within the folder, sorted."""
+        return sorted(
+            path.relative_to(self.folder).as_posix()
+            for path in self.folder.rglob("*")
+            if path.suffix.lower() in ENDINGS and path.is_file()
+        )
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of one image file; only names that the folder lists are opened."""
+        if name not in self._known:
+            raise DataError(f"{self.folder} has no image {name!r}; complete the folder.")
+        try:
+            return (self.folder / name).read_bytes()
+        except OSError as error:
+            reason = error.strerror or error
+            raise DataError(f"{self.folder / name} cannot be read: {reason}.") from error
+
+
+@dataclass(frozen=True)
+class ImageTar:
+    """Images in a plain tar archive, read where they lie; nothing is unpacked to disk.
+
+    Attributes:
+        path: the archive.
+        root: a folder within it that names are relative to.
+    """
+
+    path: Path
+    root: str = ""
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        """Where in the archive each image lies: its offset and length."""
+        places = {}
+        prefix = f"{self.root}/" if self.root else ""
+        try:
+            with tarfile.open(self.path, "r:") as archive:
+                for member in archive:
+                    refuse_outside(member, self.path)
+                    name = member.name.removeprefix("./").removeprefix(prefix)
+                    if member.isfile() and name.lower().endswith(ENDINGS):
+                        places[name] = (member.offset_data, member.size)
+        except (tarfile.TarError, EOFError) as error:
+            raise DataError(
+                f"{self.path} is damaged ({error}); replace it by a fresh copy."
+            ) from error
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error.strerror or error}.") from error
+        return places
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Every image's path below the root, sorted."""
+        return sorted(self._places)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of one image file."""
+        if name not in self._places:
+            raise DataError(f"{self.path} has no image {name!r}; replace it by a fresh copy.")
+        offset, length = self._places[name]
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            content = file.read(length)
+        if len(content) != length:
+            raise DataError(f"{self.path} ends within {name}; replace it by a fresh copy.")
+        return content
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledImages:
+    """Some images of a store, in order, with their labels.
+
+    Attributes:
+        store: where they are.
+        names: which ones.
+        labels: (N,) int64.
+    """
+
+    store: ImageStore
+    names: Sequence[str]
+    labels: NDArray[np.int64]
+
+    def digest(self) -> str:
+        """SHA-256 over the names and contents; labels do not enter, features do not need them."""
+        total = hashlib.sha256()
+        for name in self.names:
+            content = hashlib.sha256(self.store.read(name))
+            total.update(name.encode() + b"\0" + content.digest())
+        return total.hexdigest()
+
+    def batches(self, side: int, size: int) -> Iterator[NDArray[np.float32]]:
+        """(B, 3, side, side) float32 inputs in [-1, 1], `size` images at a time.
+
+        Raises:
+            DataError: an image cannot be decoded; the message names it.
+        """
+        for start in range(0, len(self.names), size):
+            yield np.stack(
+                [
+                    decode(self.store.read(name), name, side)
+                    for name in self.names[start : start + size]
+                ]
+            )
+
+
+def decode(content: bytes, name: str, side: int) -> NDArray[np.float32]:
+    """Decode an image as the ViT's own preparation does.
+
+    To RGB, stretched to a square by bilinear interpolation, from 0..255 to [-1, 1].
+
+    Args:
+        content: the image file's bytes.
+        name: of the file, for the message.
+        side: of the square.
+
+    Returns:
+        (3, side, side) float32.
+
+    Raises:
+        DataError: not an image, damaged, or of an absurd size.
+    """
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            warnings.filterwarnings("ignore", module="PIL", category=UserWarning)  # odd EXIF
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+                square = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:
+        raise DataError(f"The image {name} cannot be decoded: {error}; replace it.") from error
+    pixels = np.asarray(square, dtype=np.float32).transpose(2, 0, 1)
+    return (pixels / np.float32(255) - np.float32(0.5)) / np.float32(0.5)

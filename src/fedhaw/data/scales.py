@@ -1,0 +1,82 @@
+"""From stored pixels to a network's input.
+
+Two scales, with u a pixel in 0..255:
+
+    matched   (u/255 - 0.5) / 0.5 for training and test images alike
+    authors   what the letter's authors fed their networks, whose two parts do not match:
+              grey images    (u/255 - 0.5) / 0.5 in training,   u/255 - 0.5           in the test
+              colour images   u/255              in training,  (u/255 - 0.5) / 0.5    in the test
+
+Floats are taken to be scaled already and pass unchanged, under either name.
+"""
+
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhaw.data.dataset import Dataset, Inputs
+from fedhaw.data.errors import DataError
+
+Scale: TypeAlias = Literal["matched", "authors"]
+Part: TypeAlias = Literal["train", "test"]
+
+
+class ScaledInputs(NamedTuple):
+    """A network's inputs.
+
+    Attributes:
+        x_train: (N, C, H, W) or (N, F) float32.
+        x_test: (M, C, H, W) or (M, F) float32.
+    """
+
+    x_train: NDArray[np.float32]
+    x_test: NDArray[np.float32]
+
+
+def scaled(dataset: Dataset, scale: Scale = "matched") -> ScaledInputs:
+    """Both parts of a data set as float32, images channels-first."""
+    return ScaledInputs(
+        scaled_part(dataset, "train", scale),
+        scaled_part(dataset, "test", scale),
+    )
+
+
+def scaled_part(dataset: Dataset, part: Part, scale: Scale = "matched") -> NDArray[np.float32]:
+    """One part of a data set as float32, images channels-first.
+
+    Evaluating on a second scale needs the test part only, hence one part at a time.
+
+    Raises:
+        DataError: no such scale.
+    """
+    if scale not in get_args(Scale):
+        raise DataError(
+            f"There is no scale {scale!r}; choose one of: {', '.join(get_args(Scale))}."
+        )
+    inputs = _channels_first(dataset.x_train if part == "train" else dataset.x_test)
+    floats = np.ascontiguousarray(inputs, dtype=np.float32)
+    if inputs.dtype != np.uint8:
+        return floats
+    # In place, because this is the largest array of a simulation; in float32 throughout, because
+    # the authors' arithmetic is.
+    floats /= 255
+    kind = "matched" if scale == "matched" else "grey" if _is_grey(inputs) else "colour"
+    if (kind, part) != ("colour", "train"):
+        floats -= 0.5
+        if (kind, part) != ("grey", "test"):
+            floats /= 0.5
+    return floats
+
+
+def _is_grey(inputs: Inputs) -> bool:
+    """Whether channels-first images have one channel; flattened images count as grey."""
+    return inputs.ndim < 4 or inputs.shape[1] == 1
+
+
+def _channels_first(inputs: Inputs) -> Inputs:
+    if inputs.ndim == 3:
+        return inputs[:, np.newaxis]
+    if inputs.ndim == 4:
+        return np.moveaxis(inputs, -1, 1)
+    return inputs
