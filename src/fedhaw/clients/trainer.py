@@ -6,6 +6,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from fedhaw.clients.optimiser import Optimiser
 from fedhaw.clients.randomness import client_seed
 from fedhaw.clients.update import ClientUpdate, LocalUpdate
 from fedhaw.models.flat import FlatModule
@@ -115,39 +116,17 @@ class _OwnFunction:
 
 
 def _step(update: LocalUpdate, model: Learner, global_model: Tensor) -> Step:
-    """One optimiser step, with fresh state; the cheapest form the settings allow."""
-    eta, decay, mu = update.eta, update.weight_decay, update.proximal
-    if update.optimiser == "sgd" and decay == mu == 0.0:
-        return lambda x, y: model.descend(x, y, eta)
+    """One step of the update, with fresh optimiser state; the cheapest form its settings allow."""
+    if update.is_plain_sgd:
+        return lambda x, y: model.descend(x, y, update.eta)
 
-    gradient = model.gradient
-    parameters, anchor = model.vector[: len(gradient)], global_model[: len(gradient)]
+    one, parameters = slice(0, 1), len(model.gradient)
+    values, anchor = model.vector[:parameters], global_model[:parameters]
+    optimiser = Optimiser(update, values.unsqueeze(0), model.gradient.unsqueeze(0), anchor)
 
-    def regularised(x: Tensor, y: Tensor) -> Tensor:
+    def step(x: Tensor, y: Tensor) -> Tensor:
         loss = model.backward(x, y)
-        if decay or mu:
-            gradient.add_(parameters, alpha=decay + mu)
-        if mu:
-            gradient.sub_(anchor, alpha=mu)
+        optimiser.step(one)
         return loss
 
-    if update.optimiser == "sgd":
-
-        def sgd(x: Tensor, y: Tensor) -> Tensor:
-            loss = regularised(x, y)
-            parameters.add_(gradient, alpha=-eta)
-            return loss
-
-        return sgd
-
-    # torch's own Adam, over the whole model as one parameter and in one kernel.
-    leaf = nn.Parameter(parameters)
-    leaf.grad = gradient
-    optimiser = torch.optim.Adam([leaf], lr=eta, fused=True)
-
-    def adam(x: Tensor, y: Tensor) -> Tensor:
-        loss = regularised(x, y)
-        optimiser.step()
-        return loss
-
-    return adam
+    return step

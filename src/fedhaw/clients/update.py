@@ -60,6 +60,11 @@ class LocalUpdate:
             if not 0 <= value < float("inf"):
                 raise InvalidUpdate(f"{name} is {value!r}; it must be a finite number, 0 or more.")
 
+    @property
+    def is_plain_sgd(self) -> bool:
+        """Whether a step is w_k - eta g and nothing else."""
+        return self.optimiser == "sgd" and self.weight_decay == self.proximal == 0.0
+
 
 ClientFunction: TypeAlias = Callable[[nn.Module, Tensor, Tensor, torch.Generator], float | Tensor]
 """A user's own client update, ``update(module, x, y, generator) -> mean training loss``.

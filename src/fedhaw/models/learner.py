@@ -108,11 +108,11 @@ class PerceptronLearner:
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """See `Learner`."""
-        return self._pass(len(y)).gradient(x.flatten(1), y.unsqueeze(1), self.gradient)
+        return self._pass(len(y)).gradient(x, y, self.gradient)
 
     def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
         """See `Learner`."""
-        return self._pass(len(y)).descend(x.flatten(1), y.unsqueeze(1), eta)
+        return self._pass(len(y)).descend(x, y, eta)
 
     def _pass(self, batch: int) -> PerceptronPass:
         """The places for a batch of this size; only those of the largest batch are kept."""

@@ -101,22 +101,24 @@ class PerceptronPass:
         """One step of plain SGD on the models themselves.
 
         Args:
-            x: ([A,] batch, inputs) contiguous samples.
-            y: ([A,] batch, 1) labels.
+            x: ([A,] batch, ...) samples of any shape with the right number of inputs.
+            y: ([A,] batch) labels.
             eta: the learning rate.
 
         Returns:
             ([A,]) the loss before the step, summed over the batch.
         """
-        loss = self._forward(x, y)
-        self._backward(x)
+        x = x.flatten(y.ndim)
+        loss = self._forward(x, y.unsqueeze(-1))
+        self._backward()
         self._accumulate(x, self._weights, self._biases, beta=1.0, alpha=-eta / self.batch)
         return loss
 
     def gradient(self, x: Tensor, y: Tensor, out: Tensor) -> Tensor:
         """Write the gradient of the mean loss to `out`, ([A,] P); see `descend` for the rest."""
-        loss = self._forward(x, y)
-        self._backward(x)
+        x = x.flatten(y.ndim)
+        loss = self._forward(x, y.unsqueeze(-1))
+        self._backward()
         weights, biases = self._layers_of(out)
         self._accumulate(x, weights, biases, beta=0.0, alpha=1.0 / self.batch)
         return loss
@@ -143,7 +145,7 @@ class PerceptronPass:
         error.exp_().scatter_add_(-1, y, self._minus_one)
         return loss
 
-    def _backward(self, x: Tensor) -> None:
+    def _backward(self) -> None:
         # Every error before any weight: `descend` overwrites the weights they come through.
         for i in range(len(self._weights) - 1, 0, -1):
             error, below = self._d[i - 1], self._h[i - 1]

@@ -1,0 +1,124 @@
+"""Training many clients at once, as one batched model.
+
+Clients hold different numbers of samples. Sorted by that number, longest first, the ones that still
+have a full batch in step s are the first so many rows of every matrix, and those on their last,
+smaller batch follow them, equal sizes side by side. So every step works on a few contiguous blocks
+of rows: nothing is padded, masked or copied, and each client computes what it would alone.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from fedhaw.clients.optimiser import Optimiser
+from fedhaw.clients.randomness import client_generator
+from fedhaw.clients.update import LocalUpdate
+from fedhaw.models.stack import Stack
+
+
+@dataclass(frozen=True)
+class Block:
+    """Clients `first` to `last` (exclusive) take samples `start` to `stop` of their order."""
+
+    first: int
+    last: int
+    start: int
+    stop: int
+
+
+def blocks(sizes: Sequence[int], batch: int) -> Iterator[Block]:
+    """The blocks of one epoch, in order, for clients sorted by size, largest first."""
+    full = len(sizes)
+    for start in range(0, max(sizes, default=0), batch):
+        active = full
+        while active and sizes[active - 1] <= start:
+            active -= 1
+        stops = [min(size, start + batch) for size in sizes[:active]]
+        first = 0
+        for stop, group in groupby(stops):
+            last = first + len(list(group))
+            yield Block(first, last, start, stop)
+            first = last
+        full = active
+
+
+class CohortTrainer:
+    """Trains cohorts of clients side by side.
+
+    Args:
+        stack: how to compute with many models.
+        parameters: how many of a model's P numbers are trainable; they come first.
+        update: what a client does.
+        x: (N, ...) the samples of all clients.
+        y: (N,) their labels.
+        seed: the run's; with the client and the round it fixes all randomness.
+    """
+
+    def __init__(
+        self, stack: Stack, parameters: int, update: LocalUpdate, x: Tensor, y: Tensor, seed: int
+    ) -> None:
+        self._stack, self._parameters, self._update = stack, parameters, update
+        self._x, self._y, self._seed = x, y, seed
+
+    def __call__(
+        self, round_index: int, clients: Sequence[int], rows: Sequence[Tensor], models: Tensor
+    ) -> Tensor:
+        """Train the clients, whose models all start from the global one.
+
+        Args:
+            round_index: which round this is.
+            clients: A of them.
+            rows: which samples each of them holds, (N_k,) in length, largest first.
+            models: (A, P) the global model in every row; becomes the clients' models.
+
+        Returns:
+            (A,) float64 mean loss over all samples each client visited.
+        """
+        self._stack.start()
+        update, sizes = self._update, [len(own) for own in rows]
+        schedule = list(blocks(sizes, update.batch))
+        steps = _Steps(update, self._stack, models, self._parameters)
+        total = torch.zeros(len(clients), dtype=torch.float64, device=models.device)
+        generators = [client_generator(self._seed, client, round_index) for client in clients]
+        order = torch.zeros((len(clients), sizes[0]), dtype=torch.int64, device=models.device)
+        for _ in range(update.epochs):
+            for k, (own, generator) in enumerate(zip(rows, generators, strict=True)):
+                shuffled = torch.randperm(len(own), generator=generator).to(own.device)
+                torch.index_select(own, 0, shuffled, out=order[k, : len(own)])
+            for block in schedule:
+                chosen = order[block.first : block.last, block.start : block.stop]
+                flat = chosen.reshape(-1)
+                x = self._x.index_select(0, flat).view(*chosen.shape, *self._x.shape[1:])
+                y = self._y.index_select(0, flat).view(chosen.shape)
+                total[block.first : block.last] += steps(block, x, y)
+        visited = torch.tensor(sizes, dtype=torch.float64, device=models.device) * update.epochs
+        return total / visited
+
+
+class _Steps:
+    """Steps of the update on blocks of rows, with fresh optimiser state."""
+
+    def __init__(self, update: LocalUpdate, stack: Stack, models: Tensor, parameters: int) -> None:
+        self._update, self._stack, self._models = update, stack, models
+        self._made_for: tuple[int, int, int] | None = None
+        if not update.is_plain_sgd:
+            values = models[:, :parameters]
+            self._gradient = torch.empty_like(values, memory_format=torch.contiguous_format)
+            # Every row still holds the global model.
+            self._optimiser = Optimiser(update, values, self._gradient, values[0].clone())
+
+    def __call__(self, block: Block, x: Tensor, y: Tensor) -> Tensor:
+        """Take the block's step; returns (A,) losses summed over the samples."""
+        rows = slice(block.first, block.last)
+        shape = (block.first, block.last, block.stop - block.start)
+        if shape != self._made_for:
+            self._passes = self._stack.passes(self._models[rows], block.stop - block.start)
+            self._made_for = shape
+        if self._update.is_plain_sgd:
+            return self._passes.descend(x, y, self._update.eta)
+        loss = self._passes.gradient(x, y, self._gradient[rows])
+        self._optimiser.step(rows)
+        return loss

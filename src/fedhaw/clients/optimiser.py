@@ -1,0 +1,60 @@
+"""Optimiser steps on flat models, one or many at a time, from state that starts afresh."""
+
+import torch
+from torch import Tensor
+
+from fedhaw.clients.update import LocalUpdate
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+"""torch.optim.Adam's defaults."""
+
+
+class Optimiser:
+    """What follows the gradient in a step of a `LocalUpdate`, for A clients.
+
+    Args:
+        update: the optimiser and its settings.
+        values: (A, n) the clients' parameters; steps change them.
+        gradient: (A, n) where their gradients are found; steps overwrite them.
+        anchor: (n,) the global model's parameters, for the proximal term.
+    """
+
+    def __init__(
+        self, update: LocalUpdate, values: Tensor, gradient: Tensor, anchor: Tensor
+    ) -> None:
+        self._update = update
+        self._values, self._gradient, self._anchor = values, gradient, anchor
+        if update.optimiser == "adam":
+            self._means = torch.zeros_like(gradient).unbind()
+            self._squares = torch.zeros_like(gradient).unbind()
+            # Clients that hold more samples take more steps: each has its own count.
+            self._counts = torch.zeros(len(values), device=values.device).unbind()
+
+    def step(self, rows: slice) -> None:
+        """Move these clients along their gradients."""
+        update = self._update
+        values, gradient = self._values[rows], self._gradient[rows]
+        if update.weight_decay or update.proximal:
+            gradient.add_(values, alpha=update.weight_decay + update.proximal)
+        if update.proximal:
+            gradient.sub_(self._anchor, alpha=update.proximal)
+        if update.optimiser == "sgd":
+            values.add_(gradient, alpha=-update.eta)
+            return
+        torch._foreach_add_(self._counts[rows], 1)
+        # The kernel of torch.optim.Adam(fused=True), without that class's overhead in every step.
+        torch._fused_adam_(
+            list(values.unbind()),
+            list(gradient.unbind()),
+            self._means[rows],
+            self._squares[rows],
+            [],
+            self._counts[rows],
+            lr=update.eta,
+            beta1=BETA1,
+            beta2=BETA2,
+            weight_decay=0.0,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )

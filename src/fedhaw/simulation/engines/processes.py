@@ -1,0 +1,208 @@
+"""The engine of persistent worker processes: one torch thread each, everything large shared.
+
+Samples, the global model and the clients' models lie in shared memory; what passes through a
+worker's socket each time is a client's number one way and its loss the other. The longest client
+goes first, so that the round does not end with one worker on a long client and the others idle.
+
+A worker may die, of a signal or for want of memory: its client is lost for the round, a new worker
+takes its place, and the round goes on.
+"""
+
+import math
+import os
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+
+import cloudpickle
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhaw.errors import FedhawError
+from fedhaw.simulation.engines.base import ClientReport
+from fedhaw.simulation.engines.federation import Federation
+from fedhaw.simulation.engines.messages import Assignment, Task
+from fedhaw.simulation.engines.shared_memory import SharedTensor
+from fedhaw.simulation.engines.worker_process import WorkerDied, WorkerProcess
+
+FAILED_STARTS = 5
+"""How many workers may die in a row before they are ready, until we stop trying."""
+
+
+class WorkersFailed(FedhawError, RuntimeError):
+    """Worker processes cannot be started, or what they need cannot be sent to them."""
+
+
+class ProcessesEngine:
+    """Trains the cohort on several cores.
+
+    Args:
+        federation: what to train; its samples are copied to shared memory once.
+        workers: how many processes, default one per core.
+        deadline: seconds after which a client is given up and its worker replaced.
+    """
+
+    def __init__(
+        self, federation: Federation, workers: int | None = None, deadline: float | None = None
+    ) -> None:
+        self._check = federation.check
+        self._sizes = np.diff(federation.offsets)
+        self._deadline = deadline
+        self._failed_starts = 0
+        count = max(1, min(workers or available_cores(), len(self._sizes)))
+        P = federation.layout.size
+        shared = {
+            "x": SharedTensor.of(federation.x),
+            "y": SharedTensor.of(federation.y),
+            "rows": SharedTensor.of(federation.rows),
+            "offsets": SharedTensor.of(torch.from_numpy(federation.offsets)),
+            "global_model": SharedTensor((P,)),
+            "client_models": SharedTensor((count, P)),
+        }
+        self._global_model = shared["global_model"].tensor
+        self._client_models = shared["client_models"].tensor
+        assignment = _pickled(federation, {name: part.handle for name, part in shared.items()})
+        self._assignment = assignment.handle.descriptor
+        tensors = [*shared.values(), assignment]
+        self._inherited = [tensor.handle.descriptor for tensor in tensors]
+        self._workers = [self._new_worker(index) for index in range(count)]
+        self._finish = weakref.finalize(self, _release, self._workers, tensors)
+
+    @property
+    def pids(self) -> list[int]:
+        """The process numbers of the present workers."""
+        return [worker.pid for worker in self._workers]
+
+    def train(
+        self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
+    ) -> list[ClientReport]:
+        """See `Engine`."""
+        self._check(cohort)
+        self._global_model.copy_(global_model)
+        try:
+            reports = dict(self._reports(round_index, cohort, out))
+        except BaseException:
+            # Whoever is still busy would answer into a later round.
+            for worker in list(self._workers):
+                if worker.busy_with is not None:
+                    self._replace(worker)
+            raise
+        return [reports[position] for position in range(len(cohort))]
+
+    def close(self) -> None:
+        """See `Engine`."""
+        self._finish()
+
+    def _reports(
+        self, round_index: int, cohort: Sequence[int], out: Tensor
+    ) -> Iterator[tuple[int, ClientReport]]:
+        """Each client's position in the cohort and its report, as they come in."""
+        longest_first = sorted(range(len(cohort)), key=lambda i: -self._sizes[cohort[i]])
+        waiting = deque(longest_first)
+        unfinished = len(cohort)
+        while unfinished:
+            for worker in list(self._workers):
+                if waiting and worker.idle:
+                    position = waiting.popleft()
+                    try:
+                        worker.give(position, Task(round_index, cohort[position]))
+                    except WorkerDied:
+                        # It died waiting: no fault of this client's, who goes to the next one.
+                        waiting.appendleft(position)
+                        self._replace(worker)
+            for worker in self._with_news():
+                position, report = self._news(worker, cohort, out)
+                if report is not None:
+                    unfinished -= 1
+                    yield position, report
+
+    def _with_news(self) -> list[WorkerProcess]:
+        """Wait until some workers have something to say, have died, or are past the deadline."""
+        by_connection = {worker.connection: worker for worker in self._workers}
+        patience = None
+        if self._deadline is not None:
+            busy = [w.seconds_busy() for w in self._workers if w.busy_with is not None]
+            patience = max(0.0, self._deadline - max(busy, default=0.0))
+        heard = [by_connection[c] for c in wait(by_connection, patience) if type(c) is Connection]
+        return heard or [worker for worker in self._workers if self._is_late(worker)]
+
+    def _is_late(self, worker: WorkerProcess) -> bool:
+        if self._deadline is None or worker.busy_with is None:
+            return False
+        return worker.seconds_busy() >= self._deadline
+
+    def _news(
+        self, worker: WorkerProcess, cohort: Sequence[int], out: Tensor
+    ) -> tuple[int, ClientReport | None]:
+        """The report that a worker's message, or its silence, amounts to, if any."""
+        position = worker.busy_with
+        seconds = worker.seconds_busy()
+        try:
+            if self._is_late(worker) and not worker.connection.poll():
+                raise WorkerDied(f"later than {self._deadline:g} s")
+            answer = worker.hear()
+        except WorkerDied as death:
+            self._replace(worker)
+            if position is None:
+                return -1, None
+            return position, ClientReport(cohort[position], math.nan, seconds, str(death))
+        if answer is None or position is None:
+            self._failed_starts = 0
+            return -1, None
+        if answer.failure is None:
+            out[position] = self._client_models[worker.index]
+        report = ClientReport(cohort[position], answer.loss, answer.seconds, answer.failure)
+        return position, report
+
+    def _new_worker(self, index: int) -> WorkerProcess:
+        return WorkerProcess(index, self._assignment, self._inherited)
+
+    def _replace(self, worker: WorkerProcess) -> None:
+        worker.end()
+        if not worker.ready:
+            self._failed_starts += 1
+            if self._failed_starts >= FAILED_STARTS:
+                raise WorkersFailed(
+                    f"{FAILED_STARTS} worker processes in a row died while starting; see what they "
+                    'wrote to standard error, or use engine="sequential".'
+                )
+        self._workers[worker.index] = self._new_worker(worker.index)
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _pickled(federation: Federation, handles: dict[str, object]) -> SharedTensor:
+    """The workers' assignment, pickled, in shared memory.
+
+    cloudpickle also takes classes and functions of a script or a notebook, by value.
+    """
+    assignment = Assignment(
+        module=federation.module,
+        layout=federation.layout,
+        update=federation.update,
+        seed=federation.seed,
+        device=str(federation.device),
+        **handles,  # type: ignore[arg-type]
+    )
+    try:
+        data = cloudpickle.dumps(assignment)
+    except Exception as error:
+        raise WorkersFailed(
+            "The model or the client update cannot be sent to worker processes "
+            f'({error}); use engine="sequential".'
+        ) from error
+    return SharedTensor.of(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+
+
+def _release(workers: list[WorkerProcess], tensors: list[SharedTensor]) -> None:
+    for worker in workers:
+        worker.end()
+    for tensor in tensors:
+        tensor.close()

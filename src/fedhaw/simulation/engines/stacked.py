@@ -1,0 +1,138 @@
+"""The engine that trains all clients' models as one batched model.
+
+Where models and batches are small, most of the time goes to calling the operations, not to their
+arithmetic; one call for the whole cohort instead of one for each client saves that. Rounding
+differs in the last bits from clients trained alone, and is the same each time on one machine.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedhaw.clients import LocalUpdate
+from fedhaw.clients.cohort import CohortTrainer
+from fedhaw.models.stack import Stack, stack
+from fedhaw.simulation.engines.base import ClientReport
+from fedhaw.simulation.engines.failures import NO_DATA, unusable
+from fedhaw.simulation.engines.federation import Federation, InvalidFederation, one_thread
+from fedhaw.simulation.engines.sequential import train_one, trainer
+
+STACK_NUMBERS = 2**26
+"""Numbers in the models of one stack; a larger cohort is trained in several stacks."""
+
+
+class StackedEngine:
+    """Trains the cohort side by side, with all of torch's threads.
+
+    Args:
+        federation: what to train; its clients must follow a `LocalUpdate`.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        update, layout = federation.update, federation.layout
+        if not isinstance(update, LocalUpdate):
+            raise InvalidFederation(
+                "The stacked engine trains clients by a LocalUpdate, not by a function of your "
+                'own; use engine="processes" or "sequential".'
+            )
+        models = stack(federation.module, layout, update.loss, federation.device)
+        _try_a_step(federation, models)
+        self._federation = federation
+        self._train = CohortTrainer(
+            models,
+            layout.parameters,
+            update,
+            federation.x,
+            federation.y,
+            federation.seed,
+        )
+        self._height = max(1, STACK_NUMBERS // layout.size)
+
+    def train(
+        self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
+    ) -> list[ClientReport]:
+        """See `Engine`."""
+        federation = self._federation
+        federation.check(cohort)
+        reports = {
+            position: ClientReport(client, math.nan, 0.0, NO_DATA)
+            for position, client in enumerate(cohort)
+        }
+        # Only a client with samples has anything to train; equal sizes keep the cohort's order.
+        positions = [i for i, client in enumerate(cohort) if federation.size(client)]
+        positions.sort(key=lambda i: -federation.size(cohort[i]))
+        for first in range(0, len(positions), self._height):
+            chosen = positions[first : first + self._height]
+            reports.update(self._train_stack(round_index, global_model, cohort, chosen, out))
+        return [reports[position] for position in range(len(cohort))]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _train_stack(
+        self,
+        round_index: int,
+        global_model: Tensor,
+        cohort: Sequence[int],
+        positions: list[int],
+        out: Tensor,
+    ) -> dict[int, ClientReport]:
+        begin = time.perf_counter()
+        clients = [cohort[position] for position in positions]
+        try:
+            models = global_model.repeat(len(clients), 1)
+            rows = [self._federation.rows_of(client) for client in clients]
+            losses = self._train(round_index, clients, rows, models).tolist()
+        except Exception:
+            # Someone in the stack failed; alone, each client fails or succeeds by itself.
+            return self._train_alone(round_index, global_model, cohort, positions, out)
+        seconds = (time.perf_counter() - begin) / len(clients)
+        reports = {}
+        for position, client, loss, model in zip(positions, clients, losses, models, strict=True):
+            out[position] = model
+            failure = unusable(loss, model)
+            loss = math.nan if failure else loss
+            reports[position] = ClientReport(client, loss, seconds, failure)
+        return reports
+
+    def _train_alone(
+        self,
+        round_index: int,
+        global_model: Tensor,
+        cohort: Sequence[int],
+        positions: list[int],
+        out: Tensor,
+    ) -> dict[int, ClientReport]:
+        train = trainer(self._federation)
+        with one_thread(), torch.random.fork_rng(devices=[]):
+            return {
+                position: train_one(
+                    train,
+                    self._federation,
+                    round_index,
+                    cohort[position],
+                    global_model,
+                    out[position],
+                )
+                for position in positions
+            }
+
+
+def _try_a_step(federation: Federation, models: Stack) -> None:
+    """Let a module that vmap cannot batch fail here, not in every round."""
+    rows = federation.rows[:2]
+    if not len(rows):
+        return
+    start = federation.layout.flatten(federation.module).to(federation.device).repeat(2, 1)
+    gradient = start.new_empty(2, federation.layout.parameters)
+    x, y = torch.stack([federation.x[rows]] * 2), torch.stack([federation.y[rows]] * 2)
+    try:
+        models.passes(start, len(rows)).gradient(x, y, gradient)
+    except Exception as error:
+        raise InvalidFederation(
+            f"{type(federation.module).__name__} cannot be trained as a batch of models "
+            f'({str(error).strip().splitlines()[0]}); use engine="processes" or "sequential".'
+        ) from error

@@ -1,0 +1,77 @@
+"""A worker process: trains one client after the other with one torch thread.
+
+It is started by `fedhaw.simulation.engines.processes` in a fresh interpreter, neither forked, which
+torch's threads do not survive, nor by multiprocessing, which would run the user's script again.
+"""
+
+import mmap
+import os
+import pickle
+import select
+import signal
+import threading
+from multiprocessing.connection import Connection
+
+import torch
+
+from fedhaw.simulation.engines.federation import Federation
+from fedhaw.simulation.engines.messages import READY, Answer, Assignment, Task
+from fedhaw.simulation.engines.sequential import train_one, trainer
+
+
+def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
+    """Serve the parent at the other end of a socket until it closes it, or dies.
+
+    Args:
+        descriptor: of the socket.
+        assignment_descriptor: of a file that holds the pickled `Assignment`.
+        index: which of the workers this one is, and so which place its clients' models go to.
+    """
+    # Ctrl-C reaches every process of a terminal; what to do about it is for the parent to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, args=(descriptor,), daemon=True).start()
+    torch.set_num_threads(1)
+    parent = Connection(descriptor)
+    # Written a moment ago by the parent, to memory that nobody else can open.
+    assignment: Assignment = pickle.loads(_contents(assignment_descriptor))
+    federation = _federation(assignment)
+    train = trainer(federation)
+    global_model = assignment.global_model.open()
+    client_model = assignment.client_models.open()[index]
+    parent.send_bytes(READY)
+    while True:
+        task = Task.from_bytes(parent.recv_bytes())
+        report = train_one(
+            train, federation, task.round_index, task.client, global_model, client_model
+        )
+        parent.send_bytes(Answer(report.loss, report.seconds, report.failure).to_bytes())
+
+
+def _contents(descriptor: int) -> mmap.mmap:
+    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+
+
+def _federation(assignment: Assignment) -> Federation:
+    device = torch.device(assignment.device)
+    return Federation(
+        module=assignment.module,
+        layout=assignment.layout,
+        update=assignment.update,
+        x=assignment.x.open().to(device),
+        y=assignment.y.open().to(device),
+        rows=assignment.rows.open().to(device),
+        offsets=assignment.offsets.open().numpy(),
+        seed=assignment.seed,
+        device=device,
+    )
+
+
+def _die_with_parent(descriptor: int) -> None:
+    """End this process when the parent's end of the socket closes, even in the midst of a client.
+
+    The kernel closes it however the parent ends, so no worker outlives a parent killed outright.
+    """
+    hangup = select.poll()
+    hangup.register(descriptor, 0)  # asks for no event, and so hears of hang-ups only
+    hangup.poll()
+    os._exit(0)

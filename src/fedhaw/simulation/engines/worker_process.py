@@ -1,0 +1,108 @@
+"""The parent's side of one worker process."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+from fedhaw.simulation.engines.messages import READY, Answer, Task
+
+
+class WorkerDied(Exception):
+    """The process at the other end is gone; `str` says how it ended."""
+
+
+class WorkerProcess:
+    """A worker: started at once, ready a little later, busy with at most one client at a time.
+
+    Args:
+        index: which of the workers this one is.
+        assignment: descriptor of the file with the pickled assignment.
+        inherited: every descriptor it needs, that one included.
+
+    Attributes:
+        ready: it has started and can be given clients.
+        busy_with: position in the cohort of the client it is training; None when it waits.
+    """
+
+    def __init__(self, index: int, assignment: int, inherited: Sequence[int]) -> None:
+        self.index = index
+        self.ready = False
+        self.busy_with: int | None = None
+        self._since = 0.0
+        ours, theirs = socket.socketpair()
+        program = (
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            "from fedhaw.simulation.engines.worker import main; "
+            f"main({theirs.fileno()}, {assignment}, {index})"
+        )
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *inherited),
+                # Workers share the cores among them; a thread pool each would only get in the way.
+                env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            )
+        self.connection = Connection(ours.detach())
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for a client."""
+        return self.ready and self.busy_with is None
+
+    def seconds_busy(self) -> float:
+        """How long it has been busy with its present client."""
+        return time.perf_counter() - self._since
+
+    def give(self, position: int, task: Task) -> None:
+        """Hand it a client.
+
+        Raises:
+            WorkerDied: it cannot take one any more.
+        """
+        try:
+            self.connection.send_bytes(task.to_bytes())
+        except OSError as error:
+            raise WorkerDied(self._how_it_ended()) from error
+        self.busy_with, self._since = position, time.perf_counter()
+
+    def hear(self) -> Answer | None:
+        """What it has to say: an answer, or None when all it said is that it is ready.
+
+        Raises:
+            WorkerDied: it has nothing to say any more.
+        """
+        try:
+            said = self.connection.recv_bytes()
+        except (EOFError, OSError) as error:
+            raise WorkerDied(self._how_it_ended()) from error
+        if said == READY:
+            self.ready = True
+            return None
+        self.busy_with = None
+        return Answer.from_bytes(said)
+
+    def end(self) -> None:
+        """Kill it; there is nothing in it to save."""
+        self._process.kill()
+        self._process.wait()
+        self.connection.close()
+
+    def _how_it_ended(self) -> str:
+        # A process whose socket is closed has ended or is about to.
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"worker killed ({how})"
