@@ -221,12 +221,12 @@ class Round:
         return W
 
     def _check_layers(self, layers: Sequence[slice]) -> tuple[slice, ...]:
-        end = 0
-        for layer in layers:
-            if layer.start != end or layer.stop <= layer.start or layer.step not in (None, 1):
-                break
-            end = layer.stop
-        if end != self.global_model.shape[0]:
+        edges = [0, *(layer.stop for layer in layers)]
+        in_order = all(
+            layer.start == edge and layer.stop > edge and layer.step in (None, 1)
+            for layer, edge in zip(layers, edges, strict=False)
+        )
+        if not in_order or edges[-1] != self.global_model.shape[0]:
             raise InvalidRound(
                 "layers must be slices that cover the model in order without gaps, "
                 f"[slice(0, a), slice(a, b), ..., slice(y, {self.global_model.shape[0]})]."

@@ -64,6 +64,7 @@ class FedHyperG:
         """The state before the first round."""
         return FedHyperGState()
 
+    @np.errstate(over="ignore")
     def aggregate(self, state: FedHyperGState, round: Round) -> tuple[Array, FedHyperGState]:  # noqa: A002
         """The next global model, (P,), and the step that made it."""
         if round.nothing_arrived:

@@ -67,11 +67,11 @@ class FedLWS:
             raise InvalidRound("FedLWS works layer by layer: give Round(..., layers=[slice, ...]).")
         if round.nothing_arrived:
             return unchanged(round), state
+        model = checked(combine(round.shares, round.client_models), round)
         gammas = self._gammas(round, round.layers)
-        model = combine(round.shares, round.client_models)
         for layer, gamma in zip(round.layers, gammas, strict=True):
             model[layer] *= float(gamma)
-        return checked(model, round), FedLWSState(gammas, round.names, round.shares)
+        return model, FedLWSState(gammas, round.names, round.shares)
 
     def _gammas(self, round: Round, layers: Sequence[slice]) -> Vector:  # noqa: A002
         w, W = round.global_model, round.client_models

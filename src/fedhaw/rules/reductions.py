@@ -36,6 +36,10 @@ _DEVICE_BLOCK = 1 << 26
 _CANCELLING = 2.0**-4
 
 
+# What is not finite is looked for afterwards, by `guards.checked`; no warning on the way.
+_quietly = np.errstate(over="ignore", invalid="ignore")
+
+
 def softmax(logits: Vector) -> Vector:
     """(K,) positive numbers summing to 1, for logits of any size; -inf gives exactly 0."""
     exponentials = np.exp(logits - logits.max())
@@ -69,22 +73,26 @@ def astype(array: Array, dtype: object) -> Array:
     return array_api_compat.array_namespace(array).astype(array, dtype, copy=False)
 
 
+@_quietly
 def combine(coefficients: Vector, W: Array) -> Array:
     """(P,) sum_k coefficients_k W_k: one matrix-vector product, one read of W."""
     return like(W, coefficients) @ W
 
 
+@_quietly
 def inner(W: Array, vector: Array) -> Vector:
     """(K,) <W_k, vector> for every client."""
     return to_vector(W @ vector)
 
 
+@_quietly
 def dot(a: Array, b: Array) -> float:
     """<a, b>, summed in float64 over blocks."""
     blocks = _blocks(a.shape[0], _block_elements(a, threads=False))
     return float(sum(float(a[block] @ b[block]) for block in blocks))
 
 
+@_quietly
 def direction_products(w: Array, W: Array, s: Vector, U: Array | None) -> tuple[float, Vector]:
     """Inner products with d = w - sum_j s_j W_j, which is never stored.
 
@@ -140,6 +148,7 @@ def update_products(
         for block in _blocks(layer.stop - layer.start, columns)
     ]
 
+    @_quietly
     def products(task: tuple[int, slice]) -> tuple[list[Vector], Vector]:
         updates = W[:, task[1]] - w[task[1]]
         means = [updates @ (row @ updates) for row in rows]
@@ -160,6 +169,7 @@ def non_finite_rows(W: Array) -> list[int]:
     return [k for k in range(W.shape[0]) if not bool(xp.all(xp.isfinite(W[k])))]
 
 
+@_quietly
 def is_finite(vector: Array) -> bool:
     """Whether no element is NaN or infinite; a sum of squares tells for all but huge numbers."""
     if np.isfinite(float(vector @ vector)):

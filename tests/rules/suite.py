@@ -1,0 +1,100 @@
+"""The rules under the common suite, and made-up federations to run them on.
+
+A new rule joins the suite by one line in `RULES`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+import fedhaw
+from fedhaw.rules import Round, Rule
+from fedhaw.rules.base import Client
+
+LAYERS = (slice(0, 7), slice(7, 20), slice(20, 31))
+P = LAYERS[-1].stop
+
+
+def quadratic_proxy(model: Any) -> tuple[float, Any]:
+    """|model - target|^2 / 2P and its gradient, for either backend."""
+    offset = model - fedhaw.rules.reductions.like(model, np.linspace(-1, 1, model.shape[0]))
+    return float(offset @ offset) / (2 * model.shape[0]), offset / model.shape[0]
+
+
+RULES: dict[str, Rule[Any]] = {
+    "fedavg": fedhaw.FedAvg(),
+    "fedadp": fedhaw.FedAdp(),
+    "fedhyper": fedhaw.FedHyperG(),
+    "fedlws": fedhaw.FedLWS(),
+    "fedlws-clipped": fedhaw.FedLWS(beta=0.03, clip=(0.01, 0.2)),
+    "fedlaw": fedhaw.FedLAW(proxy=quadratic_proxy, epochs=5),
+    "fedlaw-adam": fedhaw.FedLAW(proxy=[quadratic_proxy] * 2, epochs=5, optimiser="adam"),
+    "fedhaw": fedhaw.FedHAW(eta=0.1, eta_gamma=1e-3, eta_lambda=1e-2),
+    "fedhaw-sequential": fedhaw.FedHAW(0.1, 1e-3, 1e-2, gamma_in_lambda_step="sequential"),
+    "fedhaw-full": fedhaw.FedHAW(0.1, 1e-3, 1e-2, jacobian="full"),
+    "fedhaw-literal": fedhaw.FedHAW(0.1, 1e-3, 1e-2, start="literal"),
+    "fedhaw-gamma": fedhaw.FedHAW(0.1, 1e-3, 1e-2, learn="gamma"),
+    "fedhaw-lambda": fedhaw.FedHAW(0.1, 1e-3, 1e-2, learn="lambda"),
+    "fedhaw-bfloat16": fedhaw.FedHAW(0.1, 1e-3, 1e-2, history_dtype="bfloat16"),
+    "fedhaw-float16": fedhaw.FedHAW(0.1, 1e-3, 1e-2, history_dtype="float16"),
+}
+
+BACKENDS: dict[str, Callable[[np.ndarray], Any]] = {"numpy": np.array, "torch": torch.tensor}
+
+
+@dataclass
+class Federation:
+    """Clients that pull the global model towards targets of their own, reproducibly.
+
+    Attributes:
+        clients: how many take part.
+        seed: of the start and the targets.
+        dtype: of the models.
+        spread: parameter p is of size spread**(p / P): a badly scaled model for a large one.
+    """
+
+    clients: int = 5
+    seed: int = 0
+    dtype: type[np.floating[Any]] = np.float64
+    spread: float = 1.0
+
+    def __post_init__(self) -> None:
+        random = np.random.default_rng(self.seed)
+        scale = self.spread ** (np.arange(P) / P)
+        self.start = (random.standard_normal(P) * scale).astype(self.dtype)
+        self.targets = random.standard_normal((self.clients, P)) * scale
+        self.num_examples = random.integers(20, 900, self.clients)
+        self.names: tuple[Client, ...] = tuple(f"client-{k}" for k in range(self.clients))
+
+    def client_models(self, w: np.ndarray, t: int) -> np.ndarray:
+        """(K, P) what the clients make of `w` in round t."""
+        random = np.random.default_rng([self.seed, t])
+        pull = self.targets - w + 0.1 * random.standard_normal(self.targets.shape) * np.abs(w)
+        return np.asarray(w + 0.05 * pull, dtype=self.dtype)
+
+    def rounds(self, rule: Rule[Any], backend: str, count: int) -> Iterator[tuple[Round, Any, Any]]:
+        """Run the rule; yields each round, its resulting model as NumPy, and the state after it."""
+        to_backend = BACKENDS[backend]
+        state, w = rule.init(), self.start
+        for t in range(count):
+            W = self.client_models(w, t)
+            asked = Round(
+                to_backend(w), to_backend(W), self.num_examples, clients=self.names, layers=LAYERS
+            )
+            model, state = rule.aggregate(state, asked)
+            w = np.asarray(model)
+            yield asked, w, state
+
+
+def reordered(asked: Round, order: np.ndarray) -> Round:
+    """The same round with its clients in another order."""
+    return replace(
+        asked,
+        client_models=asked.client_models[list(order)],
+        num_examples=np.asarray(asked.num_examples)[order],
+        received=asked.arrived[order],
+        clients=[asked.names[k] for k in order],
+    )

@@ -1,0 +1,80 @@
+"""The passes over the client matrix, against float64 arithmetic written out in full."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from suite import BACKENDS
+
+from fedhaw.rules import reductions
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many blocks even for small models, so that their seams are tested."""
+    monkeypatch.setattr(reductions, "_SHARED_BLOCK", 3000)
+    monkeypatch.setattr(reductions, "_THREAD_BLOCK", 2000)
+
+
+def models(K: int, P: int, move: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    w = random.standard_normal(P)
+    return w, w + move * random.standard_normal((K, P)), w + move * random.standard_normal((K, P))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=25, deadline=None)
+@given(
+    K=st.integers(1, 12),
+    P=st.integers(1, 3000),
+    move=st.sampled_from([1.0, 1e-2, 1e-5]),
+    seed=st.integers(0, 99),
+)
+def test_products_are_exact_however_small_the_update(
+    backend: str, K: int, P: int, move: float, seed: int
+) -> None:
+    to_backend = BACKENDS[backend]
+    w, W, U = (a.astype(np.float32) for a in models(K, P, move, seed))
+    s = np.random.default_rng(seed).dirichlet(np.ones(K))
+    w64, W64, U64 = (a.astype(np.float64) for a in (w, W, U))
+    d = w64 - s @ W64
+    along_w, along_U = reductions.direction_products(to_backend(w), to_backend(W), s, to_backend(U))
+    # Relative to what Cauchy-Schwarz allows; the products themselves may be near 0.
+    size = np.linalg.norm(d) * np.linalg.norm(w64)
+    assert abs(along_w - d @ w64) <= 3e-6 * size
+    assert np.all(np.abs(along_U - U64 @ d) <= 3e-6 * np.linalg.norm(d) * np.linalg.norm(U64))
+
+    layers = [slice(0, P // 2), slice(P // 2, P)] if P > 1 else [slice(0, 1)]
+    products, squares = reductions.update_products(to_backend(w), to_backend(W), [s], layers)
+    g = W64 - w64
+    for index, layer in enumerate(layers):
+        mean = s @ g[:, layer]
+        expected, length = g[:, layer] @ mean, np.linalg.norm(g[:, layer], axis=1)
+        assert np.all(np.abs(products[index, 0] - expected) <= 1e-5 * length * length.max())
+        np.testing.assert_allclose(squares[index], length**2, rtol=1e-5)
+
+
+def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, W, _ = (a.astype(np.float32) for a in models(7, 5000, 0.1, 0))
+    results: list[Any] = []
+    for cores in ({0}, {0, 1}, {0, 1, 2, 3, 4}):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores)
+        products, squares = reductions.update_products(w, W, [np.full(7, 1 / 7)], [slice(0, 5000)])
+        results.append(products.tobytes() + squares.tobytes())
+    assert len(set(results)) == 1
+
+
+def test_softmax_takes_logits_of_any_size() -> None:
+    np.testing.assert_array_equal(reductions.softmax(np.array([1e300, 1e300])), [0.5, 0.5])
+    np.testing.assert_array_equal(reductions.softmax(np.array([-1e300, 0.0])), [0, 1])
+    np.testing.assert_array_equal(reductions.softmax(np.array([-np.inf, 3.0])), [0, 1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_finite(backend: str) -> None:
+    to_backend = BACKENDS[backend]
+    assert reductions.is_finite(to_backend(np.full(5, 3e38, np.float32))), "huge but finite"
+    for poison in (np.nan, np.inf, -np.inf):
+        assert not reductions.is_finite(to_backend(np.array([1, poison], np.float32)))

@@ -1,0 +1,85 @@
+"""States on disk: what is written comes back, and what is not a state is told apart."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+from suite import Federation
+
+import fedhaw
+from fedhaw.rules import StateFileError, load_state, save_state
+
+RULE = fedhaw.FedHAW(0.1, 1e-3, 1e-2)
+
+
+@pytest.fixture
+def state() -> fedhaw.rules.FedHAWState:
+    *_, (_, _, state) = Federation(4).rounds(RULE, "numpy", 3)
+    return state
+
+
+def test_a_truncated_file(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:
+    file = tmp_path / "state"
+    save_state(state, file)
+    whole = file.read_bytes()
+    for length in {0, 4, 8, 40, len(whole) // 2, len(whole) - 1}:
+        file.write_bytes(whole[:length])
+        with pytest.raises(StateFileError, match=r"state.*truncated or foreign"):
+            load_state(RULE, file)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(StateFileError, match="nowhere"):
+        load_state(RULE, tmp_path / "nowhere")
+
+
+def test_foreign_files(tmp_path: Path) -> None:
+    file = tmp_path / "other"
+    save_file({"weight": np.zeros(3)}, file)
+    with pytest.raises(StateFileError, match="not a fedhaw state"):
+        load_state(RULE, file)
+    file.write_bytes(b"PK\x03\x04" + bytes(100))
+    with pytest.raises(StateFileError, match="truncated or foreign"):
+        load_state(RULE, file)
+
+
+def test_a_newer_format(tmp_path: Path) -> None:
+    file = tmp_path / "new"
+    save_file({}, file, metadata={"format": "fedhaw-state", "version": "99", "state": "{}"})
+    with pytest.raises(StateFileError, match="upgrade fedhaw"):
+        load_state(RULE, file)
+
+
+@pytest.mark.parametrize(
+    "description",
+    ["", "[]", '{"kind": "FedHAWState", "fields": {"gamma": {}}}', '{"kind": "FedHAWState"}'],
+)
+def test_a_damaged_description(tmp_path: Path, description: str) -> None:
+    file = tmp_path / "damaged"
+    save_file({}, file, metadata={"format": "fedhaw-state", "version": "1", "state": description})
+    with pytest.raises(StateFileError, match="damaged"):
+        load_state(RULE, file)
+
+
+def test_the_state_of_another_rule(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:
+    save_state(state, tmp_path / "haw")
+    with pytest.raises(StateFileError, match="FedHAWState, but FedAvg needs a FedAvgState"):
+        load_state(fedhaw.FedAvg(), tmp_path / "haw")
+
+
+def test_names_that_json_cannot_hold(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:
+    with pytest.raises(StateFileError, match="texts or whole numbers"):
+        save_state(replace(state, clients=(("a", 1),)), tmp_path / "state")
+    assert list(tmp_path.iterdir()) == [], "nothing half-written"
+
+
+def test_names_keep_their_kind(tmp_path: Path) -> None:
+    federation = Federation(3)
+    federation.names = (7, "7", "x")
+    *_, (_, _, state) = federation.rounds(RULE, "numpy", 2)
+    save_state(state, tmp_path / "state")
+    loaded = load_state(RULE, tmp_path / "state")
+    assert loaded.clients == (7, "7", "x")
+    assert dict(loaded.lambda_of) == dict(state.lambda_of)
