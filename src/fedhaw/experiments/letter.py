@@ -1,0 +1,214 @@
+"""The letter's tables as lists of cells: what to run for each, and the number it published.
+
+The numbers stand in `letter.toml` beside this file. A cell is one number of a table: a row and a
+column, the recipe whose runs give our number (over several seeds), where in their histories it is
+read, and the letter's number.
+
+Input scales. The authors' test images of MNIST are scaled differently from their training images;
+training is the same as ours. So one run gives the accuracy on both scales, except FedLAW's, whose
+proxy samples come from the test images: it is run once for each. CIFAR-10 differs in training, so a
+table of it is on one scale, "matched" unless asked otherwise; Stanford Dogs' features have none.
+"""
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias, get_args
+
+from fedhaw.experiments.catalogue import TITLES
+from fedhaw.experiments.recipe import Recipe, RecipeError
+
+DataName: TypeAlias = Literal["mnist", "cifar10", "dogs"]
+TableName: TypeAlias = Literal["heterogeneous", "errors", "fedprox", "figure"]
+Scale: TypeAlias = Literal["full", "small", "tiny"]
+InputScale: TypeAlias = Literal["matched", "authors"]
+
+DATA_NAMES: tuple[DataName, ...] = get_args(DataName)
+TABLE_NAMES: tuple[TableName, ...] = get_args(TableName)
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table.
+
+    Attributes:
+        row: the row's title, such as "FedProx+HAW".
+        column: the column's title, such as "D_alpha 0.1".
+        rule: the rule's lower-case name.
+        recipe: what to run; its seed is replaced.
+        input_scale: on which input scale the accuracy is read.
+        round_index: in which round it is read.
+        letter: the letter's number in percent; None where it gives none.
+    """
+
+    row: str
+    column: str
+    rule: str
+    recipe: Recipe
+    input_scale: InputScale
+    round_index: int
+    letter: float | None
+
+
+@dataclass(frozen=True)
+class LetterTable:
+    """A table, or the figure, of the letter for one data set.
+
+    Attributes:
+        name: "heterogeneous", "errors", "fedprox" or "figure".
+        data: "mnist", "cifar10" or "dogs".
+        title: above the table.
+        notice: how the runs differ from the letter's, or "" when they do not.
+        cells: in the order of rows, then columns.
+    """
+
+    name: TableName
+    data: DataName
+    title: str
+    notice: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows' titles in order."""
+        return tuple(dict.fromkeys(cell.row for cell in self.cells))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns' titles in order."""
+        return tuple(dict.fromkeys(cell.column for cell in self.cells))
+
+    @property
+    def recipes(self) -> tuple[Recipe, ...]:
+        """Every recipe the table needs, each once."""
+        return tuple({cell.recipe.fingerprint(): cell.recipe for cell in self.cells}.values())
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the letter's experiments are to be run.
+
+    Attributes:
+        scale: "full", the letter's own, or one of the smaller versions.
+        input_scale: of CIFAR-10's images; None: "matched" (MNIST: both scales).
+        changes: further keys for every recipe, such as device and data_dir.
+    """
+
+    scale: Scale = "full"
+    input_scale: InputScale | None = None
+    changes: tuple[tuple[str, object], ...] = ()
+
+
+@cache
+def letter() -> dict[str, Any]:
+    """Everything in `letter.toml`."""
+    text = files("fedhaw.experiments").joinpath("letter.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def base_recipe(data: DataName, setting: Setting) -> Recipe:
+    """The letter's federation for a data set, or its smaller version."""
+    keys = dict(letter()["settings"][data])
+    del keys["title"], keys["letter_samples"]
+    keys.update(letter()["scales"].get(setting.scale, {}).get(data, {}))
+    keys.pop("notice", None)
+    return Recipe.of({**keys, "clients": 10, "split": "letter", **dict(setting.changes)})
+
+
+def letter_table(name: TableName, data: DataName, setting: Setting) -> LetterTable:
+    """The cells of one table for one data set.
+
+    Raises:
+        RecipeError: no such table, data set or scale.
+    """
+    _check("table", name, TABLE_NAMES)
+    _check("data set", data, DATA_NAMES)
+    _check("scale", setting.scale, SCALES)
+    builders = {
+        "heterogeneous": _heterogeneous,
+        "errors": _errors,
+        "fedprox": _fedprox,
+        "figure": _figure,
+    }
+    table = letter()[name]
+    base = base_recipe(data, setting)
+    plain = builders[name](table, data, base)
+    shown = letter()["settings"][data]["title"]
+    return LetterTable(
+        name=name,
+        data=data,
+        title=f"{shown}: {table['title']}",
+        notice=letter()["scales"].get(setting.scale, {}).get(data, {}).get("notice", ""),
+        cells=tuple(_on_input_scales(plain, data, setting.input_scale)),
+    )
+
+
+def _heterogeneous(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
+    for rule, numbers in table[data].items():
+        for alpha, number in zip(table["alphas"], numbers, strict=True):
+            recipe = base.with_(alpha=alpha, rule=rule)
+            yield _cell(TITLES[rule], f"D_alpha {alpha:g}", recipe, number)
+
+
+def _errors(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
+    for rule, numbers in table[data].items():
+        for loss_rate, number in zip(table["loss_rates"], numbers, strict=True):
+            recipe = base.with_(alpha=table["alpha"], loss_rate=loss_rate, rule=rule)
+            yield _cell(TITLES[rule], f"p_e = {loss_rate:g}", recipe, number)
+
+
+def _fedprox(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
+    update = "fedprox" if base.client_update == "sgd" else f"fedprox+{base.client_update}"
+    rows = {"fedavg": "FedProx", "fedhaw": "FedProx+HAW"}
+    for rule, numbers in table[data].items():
+        recipe = base.with_(
+            alpha=table["alpha"], loss_rate=table["loss_rate"], client_update=update, rule=rule
+        )
+        for i, number in enumerate(numbers, start=1):
+            t = max(i * recipe.rounds // table["checkpoints"] - 1, 0)
+            yield replace(_cell(rows[rule], f"t{i} = {t}", recipe, number), round_index=t)
+
+
+def _figure(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
+    published = letter()["errors"]
+    column = published["loss_rates"].index(table["loss_rate"])
+    for rule in table["rules"]:
+        recipe = base.with_(alpha=table["alpha"], loss_rate=table["loss_rate"], rule=rule)
+        yield _cell(
+            TITLES[rule], f"p_e = {table['loss_rate']:g}", recipe, published[data][rule][column]
+        )
+
+
+def _cell(row: str, column: str, recipe: Recipe, number: float | None) -> Cell:
+    return Cell(row, column, recipe.rule.name, recipe, "matched", recipe.rounds - 1, number)
+
+
+def _on_input_scales(
+    cells: Iterator[Cell], data: DataName, asked: InputScale | None
+) -> Iterator[Cell]:
+    """Each cell on the input scales its data set is reported on; see the head of this file."""
+    if data != "mnist":
+        scale: InputScale = asked or "matched"
+        for cell in cells:
+            recipe = cell.recipe.with_(input_scale=scale)
+            yield replace(cell, recipe=recipe, input_scale=scale)
+        return
+    scales: tuple[InputScale, ...] = (asked,) if asked else ("authors", "matched")
+    for cell in cells:
+        both = cell.recipe.with_(also_scales=["authors"])
+        for scale in scales:
+            own_run = cell.recipe.with_(input_scale=scale)
+            yield replace(
+                cell,
+                column=cell.column if asked else f"{cell.column}, {scale}",
+                recipe=own_run if cell.rule == "fedlaw" else both,
+                input_scale=scale,
+            )
+
+
+def _check(what: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise RecipeError(f"There is no {what} {value!r}; choose from {', '.join(known)}.")
