@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def labels_of(data: Path, name: str) -> np.ndarray:
         name
     ]
     with np.load(data / file, allow_pickle=False) as archive:
-        return archive[key]
+        return np.asarray(archive[key])
 
 
 def is_partition(parts: list[np.ndarray], samples: int) -> bool:
@@ -149,10 +150,12 @@ def test_letter_split_is_a_partition_or_says_who_is_empty(
     try:
         parts = letter_dirichlet(labels, clients, alpha, seed)
     except DataError as error:
-        assert "client" in str(error)
+        refusal = str(error)
+    else:
+        assert is_partition(parts, len(labels))
+        assert min(map(len, parts)) > 0
         return
-    assert is_partition(parts, len(labels))
-    assert min(map(len, parts)) > 0
+    assert "client" in refusal
 
 
 @given(labels=labels_strategy, clients=st.integers(1, 12), seed=st.integers(0, 2**32 - 1))
@@ -261,7 +264,8 @@ def test_a_stored_split_comes_back(tmp_path: Path) -> None:
 def test_a_file_that_is_no_split_is_refused(
     tmp_path: Path, arrays: dict[str, list[float]], says: str
 ) -> None:
-    np.savez(tmp_path / "bad.npz", **{key: np.array(value) for key, value in arrays.items()})
+    savez: Any = np.savez  # its annotation does not allow for arrays given by **
+    savez(tmp_path / "bad.npz", **{key: np.array(value) for key, value in arrays.items()})
     with pytest.raises(DataError, match=says) as caught:
         read_partition(tmp_path / "bad.npz", samples=5)
     assert "bad.npz" in str(caught.value)

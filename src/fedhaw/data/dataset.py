@@ -252,8 +252,8 @@ def _whole_numbers(values: ArrayLike, name: str, part: str, length: int | None) 
         raise DataError(
             f"{part} of {name} has {len(array)} entries for {length} samples; give one each."
         )
-    # A float too large for int64 would wrap around, hence the bound.
-    whole = array.dtype.kind in "iu" or bool(np.all((np.abs(array) < 2**53) & (array % 1 == 0)))
+    whole = array.dtype.kind in "iu" or bool(np.all(array == np.rint(array)))
+    # Past 2**53 a float no longer tells neighbours apart, and int64 would wrap soon after.
     if not whole or (len(array) and (array.min() < 0 or array.max() >= 2**53)):
         raise DataError(f"{part} of {name} must hold whole numbers from 0; renumber them.")
     return array.astype(np.int64)

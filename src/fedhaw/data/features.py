@@ -94,8 +94,14 @@ def load_backbone(backbone: str) -> Any:
         raise DataError(
             "Features of images need transformers and Pillow; install fedhaw[vit]."
         ) from error
+    is_folder = Path(backbone).is_dir()
+    if not is_folder and (backbone.count("/") != 1 or backbone.startswith((".", "/", "~"))):
+        raise DataError(
+            f"The folder {backbone} of a ViT does not exist, and models on the hub are named "
+            "owner/model; correct the backbone."
+        )
     # Files that are here already are used without asking the network.
-    attempts = (True,) if Path(backbone).is_dir() else (True, False)
+    attempts = (True,) if is_folder else (True, False)
     for local_only in attempts:
         try:
             loaded: Any = ViTModel.from_pretrained(

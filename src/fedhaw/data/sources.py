@@ -60,11 +60,12 @@ class _Search:
     backbone: str
 
     def places(self, *below: str) -> Iterator[Path]:
-        """Each folder's places `below` it, and the folder itself if it bears such a name."""
+        """Each folder's places `below` it; a folder that is such a place itself counts too."""
         for folder in self.folders:
             yield from (folder / place for place in below)
-            if folder.name in {Path(place).parts[0] for place in below}:
-                yield folder
+            for first, *rest in (Path(place).parts for place in below):
+                if folder.name == first:
+                    yield folder.joinpath(*rest)
 
     def target(self, name: str) -> Path:
         """Where files of the data set `name` are put.
