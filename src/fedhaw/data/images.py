@@ -114,9 +114,12 @@ class ImageTar:
         if name not in self._places:
             raise DataError(f"{self.path} has no image {name!r}; replace it by a fresh copy.")
         offset, length = self._places[name]
-        with self.path.open("rb") as file:
-            file.seek(offset)
-            content = file.read(length)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(offset)
+                content = file.read(length)
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error.strerror or error}.") from error
         if len(content) != length:
             raise DataError(f"{self.path} ends within {name}; replace it by a fresh copy.")
         return content

@@ -163,13 +163,13 @@ def _load_cifar10(search: _Search) -> Dataset:
         *search.folders,
     ]:
         if (place / CIFAR10.test[0]).is_file():
-            return read_cifar_folder(place)
+            return read_cifar_folder(place, CIFAR10)
     packed = CIFAR10_BINARY.name
     if archive := _find_file(search, packed, f"cifar10/{packed}"):
-        return read_cifar_tar(archive)
+        return read_cifar_tar(archive, CIFAR10)
     if archive := _find_file(search, "cifar10.npz", "cifar10_12k.npz"):
         dataset = load_archive(archive, classes=CIFAR_CLASSES)
-        check_cifar_arrays(dataset, archive)
+        check_cifar_arrays(dataset, archive, CIFAR10)
         whole = CIFAR10.records * len(CIFAR10.train)
         if len(dataset.y_train) < whole:
             _log.warning(
@@ -181,7 +181,8 @@ def _load_cifar10(search: _Search) -> Dataset:
                 CIFAR10.records,
             )
         return dataset
-    return read_cifar_tar(fetch(CIFAR10_BINARY, search.target("cifar10"), search.progress))
+    archive = fetch(CIFAR10_BINARY, search.target("cifar10"), search.progress)
+    return read_cifar_tar(archive, CIFAR10)
 
 
 def _load_stanford_dogs(search: _Search) -> Dataset:
