@@ -1,6 +1,10 @@
 """fedhaw: federated learning whose server learns how much to trust each client."""
 
-from fedhaw.errors import FedhawError
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from fedhaw.errors import FedhawError, MissingExtra
 from fedhaw.rules import (
     FedAdp,
     FedAvg,
@@ -20,7 +24,25 @@ from fedhaw.rules import (
     save_state,
 )
 
+if TYPE_CHECKING:
+    from fedhaw.clients import LocalUpdate as LocalUpdate
+    from fedhaw.simulation import History as History
+    from fedhaw.simulation import simulate as simulate
+    from fedhaw.uplink import BurstyUplink as BurstyUplink
+    from fedhaw.uplink import LetterUplink as LetterUplink
+    from fedhaw.uplink import RecordedUplink as RecordedUplink
+
 __version__ = "0.1.0"
+
+# These need torch, which the rules alone do not; they are imported when first asked for.
+_SIMULATION = {
+    "BurstyUplink": "fedhaw.uplink",
+    "History": "fedhaw.simulation",
+    "LetterUplink": "fedhaw.uplink",
+    "LocalUpdate": "fedhaw.clients",
+    "RecordedUplink": "fedhaw.uplink",
+    "simulate": "fedhaw.simulation",
+}
 
 __all__ = [
     "FedAdp",
@@ -33,6 +55,7 @@ __all__ = [
     "InvalidClientModel",
     "InvalidRound",
     "InvalidRule",
+    "MissingExtra",
     "Round",
     "Rule",
     "State",
@@ -42,3 +65,22 @@ __all__ = [
     "load_state",
     "save_state",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _SIMULATION:
+        raise AttributeError(f"module 'fedhaw' has no attribute {name!r}")
+    try:
+        return getattr(import_module(_SIMULATION[name]), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("fedhaw"):
+            raise
+        raise MissingExtra(
+            f"fedhaw.{name} needs {error.name}, which is not installed; "
+            "run: pip install 'fedhaw[sim]'."
+        ) from error
+
+
+def __dir__() -> list[str]:
+    simulation = list(_SIMULATION) if find_spec("torch") else []
+    return sorted([*__all__, *simulation])

@@ -7,3 +7,7 @@ class FedhawError(Exception):
     The message is one complete sentence: what was wrong, where, and what to do. The command line
     prints it without a traceback; every more specific error derives from this class.
     """
+
+
+class MissingExtra(FedhawError, ImportError):
+    """A part of fedhaw was asked for whose packages are not installed; the message says which."""

@@ -1,0 +1,226 @@
+"""The round loop: train, lose, aggregate, evaluate, write down.
+
+`play` is the whole of it. Everything random in a round depends on (seed, round, client), and what
+a round leaves behind is in `Progress`; so whoever has the progress after round t has the rest of
+the run.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedhaw.models import Evaluator
+from fedhaw.rules import Round, Rule, aggregate_surviving
+from fedhaw.simulation.engines import ClientReport, Engine
+from fedhaw.simulation.federation import Federation
+from fedhaw.simulation.history import Record
+from fedhaw.simulation.participation import cohort_of
+from fedhaw.simulation.stand_ins import LastModels, fill_with_global, move_arrivals_up
+from fedhaw.uplink import Uplink
+
+Lost: TypeAlias = dict[int, str]
+"""Why each lost client of a round is lost."""
+
+BYTES_A_NUMBER = 4
+UPLINK = "uplink"
+NOTHING_ARRIVED = "nothing arrived; the model stayed"
+
+
+@dataclass
+class Progress:
+    """Where a run stands between two rounds.
+
+    Attributes:
+        next_round: the round to come.
+        model: (P,) the global model.
+        state: what the rule remembers.
+        last: the memory behind the stand-in "last"; None for the others.
+    """
+
+    next_round: int
+    model: Tensor
+    state: Any
+    last: LastModels | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """One federation under one rule.
+
+    Attributes:
+        federation: what is simulated.
+        rule: the server's.
+        engine: trains the clients.
+        uplink: loses uploads; None never does.
+        stand_in: "global", "last" or "none"; see `stand_ins`.
+        cohort: how many clients take part in a round; None for all.
+        seed: of the uplink and of the cohorts.
+        evaluate_every: evaluate each so many rounds, and in the last one.
+    """
+
+    federation: Federation
+    rule: Rule[Any]
+    engine: Engine
+    uplink: Uplink | None
+    stand_in: str
+    cohort: int | None
+    seed: int
+    evaluate_every: int
+
+    def play(
+        self, progress: Progress, rounds: int, after_round: Callable[[Record, Progress], None]
+    ) -> None:
+        """Play the rounds from `progress.next_round` up to `rounds`; `progress` moves along."""
+        federation = self.federation
+        evaluator = Evaluator(
+            federation.module, federation.layout, federation.loss, federation.device
+        )
+        buffer, spare = self._buffers()
+        for t in range(progress.next_round, rounds):
+            w, clock = progress.model, _Stopwatch()
+
+            cohort = cohort_of(self.seed, t, federation.clients, self.cohort)
+            reports = self.engine.train(t, w, cohort, buffer)
+            lost = self._lost(t, cohort, reports)
+            clock.lap("train")
+
+            entering = self._round(w, cohort, buffer, lost, progress.last)
+            if entering is not None:
+                before = progress.state
+                w, progress.state, refused = aggregate_surviving(self.rule, before, entering)
+                lost |= {int(str(client)): reason for client, reason in refused.items()}
+                if progress.state is not before:
+                    # The rule may keep this round's matrix until the next one is in.
+                    buffer, spare = spare, buffer
+            clock.lap("aggregate")
+
+            record = self._record(t, cohort, reports, lost, progress.state)
+            if (t + 1) % self.evaluate_every == 0 or t + 1 == rounds:
+                record |= self._evaluation(evaluator, w)
+            clock.lap("evaluate")
+
+            record["seconds"] = clock.laps
+            progress.model, progress.next_round = w, t + 1
+            after_round(record, progress)
+
+    def _buffers(self) -> tuple[Tensor, Tensor]:
+        """Two (cohort, P) matrices: the round's own, and the one a rule may still be holding."""
+        rows = min(self.cohort or self.federation.clients, self.federation.clients)
+        shape = (rows, self.federation.layout.size)
+        device = self.federation.device
+        return torch.empty(shape, device=device), torch.empty(shape, device=device)
+
+    def _lost(self, t: int, cohort: Sequence[int], reports: Sequence[ClientReport]) -> Lost:
+        lost = {report.client: report.failure for report in reports if report.failure is not None}
+        if self.uplink is not None:
+            drops = self.uplink.lost(self.seed, t, cohort)
+            for client, dropped in zip(cohort, drops, strict=True):
+                if dropped:
+                    lost.setdefault(client, UPLINK)
+        return lost
+
+    def _round(
+        self,
+        w: Tensor,
+        cohort: Sequence[int],
+        W: Tensor,
+        lost: Lost,
+        last: LastModels | None,
+    ) -> Round | None:
+        """What the rule is given, the stand-ins in place; None when nothing arrived."""
+        arrived = np.array([client not in lost for client in cohort], dtype=np.bool_)
+        received: NDArray[np.bool_] = arrived
+        if not arrived.any():
+            return None
+        match self.stand_in:
+            case "none":
+                W = move_arrivals_up(W, arrived)
+                cohort = [client for client in cohort if client not in lost]
+                received = np.ones(len(cohort), dtype=np.bool_)
+            case "last" if last is not None:
+                received = last.fill(cohort, W, arrived, w)
+                last.keep(cohort, W, arrived)
+            case _:
+                fill_with_global(W, arrived, w)
+        return Round(
+            global_model=w,
+            client_models=W,
+            num_examples=self.federation.sizes[np.asarray(cohort)],
+            received=received,
+            clients=cohort,
+            layers=self.federation.layout.layers,
+        )
+
+    def _record(
+        self,
+        t: int,
+        cohort: Sequence[int],
+        reports: Sequence[ClientReport],
+        lost: Lost,
+        state: Any,
+    ) -> Record:
+        idle = len(lost) == len(cohort)
+        size = self.federation.layout.size * BYTES_A_NUMBER
+        return {
+            "kind": "round",
+            "round": t,
+            "accuracy": None,
+            "loss": None,
+            "gamma": _gamma(state),
+            "weights": {} if idle else _by_name(state.clients, state.weights),
+            "lost": {str(client): lost[client] for client in cohort if client in lost},
+            "client_loss": _by_name([r.client for r in reports], [r.loss for r in reports]),
+            "seconds": {},
+            "bytes": {"up": (len(cohort) - len(lost)) * size, "down": len(cohort) * size},
+            "note": NOTHING_ARRIVED if idle else getattr(state, "note", None),
+        }
+
+    def _evaluation(self, evaluator: Evaluator, w: Tensor) -> Record:
+        results = {
+            scale: evaluator(w, x, self.federation.y_test)
+            for scale, x in self.federation.x_test.items()
+        }
+        own, *others = results
+        evaluation: Record = {
+            "accuracy": results[own].accuracy,
+            "loss": _finite(results[own].loss),
+        }
+        if others:
+            evaluation["accuracies"] = {scale: results[scale].accuracy for scale in others}
+        return evaluation
+
+
+class _Stopwatch:
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._begin = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = round(now - self._begin, 6)
+        self._begin = now
+
+
+def _by_name(clients: Sequence[object], values: Sequence[float]) -> dict[str, float]:
+    """Finite values by the clients' names; JSON knows no others."""
+    pairs = zip(clients, values, strict=True)
+    return {str(client): float(value) for client, value in pairs if math.isfinite(value)}
+
+
+def _gamma(state: Any) -> float | list[float] | None:
+    gamma = getattr(state, "gammas", None)
+    if gamma is not None:
+        return [float(value) for value in gamma]
+    gamma = getattr(state, "gamma", None)
+    return None if gamma is None else _finite(float(gamma))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

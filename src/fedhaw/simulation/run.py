@@ -1,0 +1,284 @@
+"""`simulate`: one federation in, one history out."""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from fedhaw.clients import ClientUpdate
+from fedhaw.data import Dataset
+from fedhaw.data.scales import Scale
+from fedhaw.models import Buffers
+from fedhaw.rules import Rule
+from fedhaw.simulation.checkpoints import Checkpoint
+from fedhaw.simulation.description import describe
+from fedhaw.simulation.engines import EngineName, create
+from fedhaw.simulation.engines.stacked import StackedEngine
+from fedhaw.simulation.federation import (
+    Federation,
+    InvalidSimulation,
+    ModelSource,
+    SplitSource,
+    prepare,
+)
+from fedhaw.simulation.history import FORMAT, History, Record
+from fedhaw.simulation.loop import Loop, Progress
+from fedhaw.simulation.run_folder import RunFolder
+from fedhaw.simulation.stand_ins import LastModels, StandIn
+from fedhaw.uplink import RecordedUplink, Uplink, uplink_of
+
+RuleSource: TypeAlias = Rule[Any] | Callable[[Federation], Rule[Any]]
+"""A rule, or a function that makes one for the prepared federation."""
+
+logger = logging.getLogger(__name__)
+
+
+def simulate(
+    rule: RuleSource,
+    data: str | os.PathLike[str] | Dataset = "mnist-5k",
+    *,
+    model: ModelSource = "mlp-128-128",
+    clients: int | None = None,
+    split: SplitSource = "letter",
+    alpha: float = 0.1,
+    split_seed: int | None = None,
+    update: str | ClientUpdate = "sgd",
+    eta: float = 1e-3,
+    epochs: int = 1,
+    batch: int = 64,
+    uplink: Uplink | float | str | os.PathLike[str] | None = None,
+    stand_in: StandIn = "global",
+    cohort: int | None = None,
+    rounds: int = 100,
+    seed: int = 0,
+    buffers: Buffers = "batch",
+    scale: Scale = "matched",
+    also_scales: Sequence[Scale] = (),
+    evaluate_every: int = 1,
+    engine: EngineName = "auto",
+    workers: int | None = None,
+    deadline: float | None = None,
+    device: str | torch.device = "cpu",
+    data_dir: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 10,
+    resume: bool = True,
+    name: str | None = None,
+    on_round: Callable[[Record], None] | None = None,
+) -> History:
+    """Run one federation.
+
+    Two runs that differ only in the rule begin with the same model and see the same cohorts, the
+    same lost uploads and the same batches. A run with `out` that was stopped, by whatever, goes on
+    when it is called again, and ends as if it had never stopped, bit for bit.
+
+    Args:
+        rule: the server's rule, or a function that is given the prepared `Federation` and returns
+            one, as FedLAW needs: ``lambda f: FedLAW(f.proxy_losses())``.
+        data: a data set's name, FILE.npz, or a `fedhaw.data.Dataset`.
+        model: a model's name, a torch module (its values are the initial model), or a function
+            that makes a module, called with torch seeded by `seed`.
+        clients: K; 10 unless the split says otherwise.
+        split: "letter", "dirichlet", "iid", "shards", "holders", a file, or a list with an array
+            of sample indices for each client.
+        alpha: concentration of the Dirichlet splits.
+        split_seed: of the split; default 1 for "letter", as there, and 0 for the others.
+        update: what a client does: "sgd", "sgd-wd", "adam", "fedprox", "fedprox+adam", a
+            `LocalUpdate`, or a function of your own.
+        eta: the clients' learning rate, for a named update; so are the next two.
+        epochs: passes over a client's samples in a round.
+        batch: samples a step.
+        uplink: None loses nothing; a number is the letter's p_e; or the path of a trace, or an
+            uplink such as `BurstyUplink`.
+        stand_in: what takes the place of a lost upload: the "global" model, the client's "last"
+            received model, or "none".
+        cohort: how many clients are drawn each round; None asks all.
+        rounds: T. A finished run may be called again with more.
+        seed: of everything random but the split.
+        buffers: what happens to batch norm's statistics, see `fedhaw.models.Layout`.
+        scale: of the inputs, "matched" or "authors", see `fedhaw.data.scaled`.
+        also_scales: further scales on which the test accuracy is recorded.
+        evaluate_every: evaluate each so many rounds, and always in the last one.
+        engine: "auto", "sequential", "processes" or "stacked"; who trains, not what comes out.
+        workers: processes of the engine "processes", default one per core.
+        deadline: seconds after which a client's model is too late; such a run is not repeatable.
+        device: where to compute.
+        data_dir: where data files are looked for first.
+        out: folder for history.jsonl and checkpoints/; None keeps nothing.
+        checkpoint_every: rounds between checkpoints; there is always one at the end.
+        resume: go on from what `out` holds; False starts afresh and removes it.
+        name: of the run in its history, default the rule's.
+        on_round: called with each round's record.
+
+    Raises:
+        FedhawError: an argument is wrong, files cannot be read or written, or the model diverged.
+    """
+    _check_whole(
+        1, clients=clients, cohort=cohort, rounds=rounds, workers=workers,
+        evaluate_every=evaluate_every, checkpoint_every=checkpoint_every,
+    )  # fmt: skip
+    _check_whole(0, seed=seed, split_seed=split_seed)
+    _check_choice("stand_in", stand_in, ("global", "last", "none"))
+    channel = uplink_of(uplink)
+    federation, training = prepare(
+        data, model=model, clients=clients, split=split, alpha=alpha, split_seed=split_seed,
+        update=update, eta=eta, epochs=epochs, batch=batch, seed=seed, buffers=buffers,
+        scale=scale, also_scales=also_scales, device=device, data_dir=data_dir,
+    )  # fmt: skip
+    _check_fit(federation, channel, cohort)
+    server = _rule(rule, federation)
+    trainer = create(
+        engine, module=federation.module, layout=federation.layout, update=federation.update,
+        x=training.x, y=training.y, parts=training.parts, seed=seed, device=federation.device,
+        workers=workers, deadline=deadline,
+    )  # fmt: skip
+    del training  # the engine has what it needs
+    try:
+        run = _run_line(federation, server, name)
+        run["config"] |= {
+            "uplink": describe(channel),
+            "stand_in": stand_in,
+            "cohort": cohort,
+            "evaluate_every": evaluate_every,
+            # Stacked models round differently in the last bits; the other engines agree.
+            "arithmetic": "stacked" if isinstance(trainer, StackedEngine) else "one by one",
+            "rounds": rounds,
+        }
+        folder = None if out is None else RunFolder(Path(out), run, resume=resume)
+        loop = Loop(federation, server, trainer, channel, stand_in, cohort, seed, evaluate_every)
+        try:
+            return _play(loop, rounds, run, folder, checkpoint_every, on_round)
+        finally:
+            if folder is not None:
+                folder.close()
+    finally:
+        trainer.close()
+
+
+def _play(
+    loop: Loop,
+    rounds: int,
+    run: Record,
+    folder: RunFolder | None,
+    checkpoint_every: int,
+    on_round: Callable[[Record], None] | None,
+) -> History:
+    """Begin or go on, play to the end, and close the history."""
+    progress = _start(loop, None if folder is None else folder.checkpoint)
+    records = [] if folder is None else folder.records
+    if progress.next_round > rounds:
+        raise InvalidSimulation(
+            f"rounds is {rounds}, but the run in {folder and folder.path.parent} has already done "
+            f"{progress.next_round}; ask for at least as many, or choose another folder."
+        )
+    config = run["config"]
+
+    def after_round(record: Record, progress: Progress) -> None:
+        records.append(record)
+        if folder is not None:
+            folder.append(record)
+            if progress.next_round % checkpoint_every == 0 or progress.next_round == rounds:
+                last = {} if progress.last is None else progress.last.pack()
+                done = progress.next_round - 1
+                folder.save(Checkpoint.of(done, progress.model, progress.state, last, config))
+        if on_round is not None:
+            on_round(record)
+
+    if folder is not None and folder.finished and progress.next_round < rounds:
+        folder.reopen()
+    loop.play(progress, rounds, after_round)
+    if folder is not None and not folder.finished:
+        seconds = round(sum(sum(record["seconds"].values()) for record in records), 6)
+        folder.append({"kind": "end", "status": "finished", "seconds": seconds})
+    return History(
+        run=run if folder is None else folder.run,
+        records=records,
+        model=progress.model.cpu().numpy(),
+        path=None if folder is None else folder.path,
+        finished=True,
+    )
+
+
+def _start(loop: Loop, checkpoint: Checkpoint | None) -> Progress:
+    federation = loop.federation
+    initial = federation.initial_model.clone()
+    last = None
+    if loop.stand_in == "last":
+        last = LastModels(federation.clients, federation.layout.size, federation.device)
+    if checkpoint is None:
+        return Progress(0, initial, loop.rule.init(), last)
+    initial.copy_(torch.from_numpy(checkpoint.model))
+    if last is not None:
+        last.unpack(checkpoint.last_models)
+    state = checkpoint.rule_state(loop.rule, initial)
+    return Progress(checkpoint.round_index + 1, initial, state, last)
+
+
+def _run_line(federation: Federation, rule: Rule[Any], name: str | None) -> Record:
+    from fedhaw import __version__
+
+    description = describe(rule)
+    return {
+        "kind": "run",
+        "format": FORMAT,
+        "fedhaw": __version__,
+        "name": name or description["name"],
+        "rule": description,
+        "seed": federation.description["seed"],
+        "config": {"rule": description, **federation.description},
+        "clients": {
+            str(client): {"examples": int(size), "labels": counts.tolist()}
+            for client, (size, counts) in enumerate(
+                zip(federation.sizes, federation.labels, strict=True)
+            )
+        },
+        "parameters": federation.layout.size,
+        "started": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+    }
+
+
+def _rule(rule: RuleSource, federation: Federation) -> Rule[Any]:
+    made: Any = rule
+    if callable(rule) and not (hasattr(rule, "aggregate") and not isinstance(rule, type)):
+        made = rule(federation)
+    if isinstance(made, type) or not (hasattr(made, "aggregate") and hasattr(made, "init")):
+        raise InvalidSimulation(
+            f"rule is {rule!r}; give a rule such as fedhaw.FedAvg(), or a function that returns "
+            "one for the federation."
+        )
+    theirs, ours = getattr(made, "eta", None), federation.eta
+    if theirs is not None and ours is not None and theirs != ours:
+        logger.warning(
+            "%s takes the clients' learning rate for %s, but they use %s.",
+            type(made).__name__, theirs, ours,
+        )  # fmt: skip
+    return made  # type: ignore[no-any-return]
+
+
+def _check_fit(federation: Federation, uplink: Uplink | None, cohort: int | None) -> None:
+    if cohort is not None and cohort > federation.clients:
+        raise InvalidSimulation(
+            f"cohort is {cohort}, but there are only {federation.clients} clients; ask for fewer."
+        )
+    if isinstance(uplink, RecordedUplink):
+        uplink.check(federation.clients)
+
+
+def _check_whole(least: int, **values: object) -> None:
+    for name, value in values.items():
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if value is not None and not (whole and value >= least):  # type: ignore[operator]
+            raise InvalidSimulation(
+                f"{name} is {value!r}; it must be a whole number, {least} or more."
+            )
+
+
+def _check_choice(name: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        options = ", ".join(repr(option) for option in known)
+        raise InvalidSimulation(f"{name} is {value!r}; choose one of {options}.")

@@ -1,0 +1,121 @@
+"""A run's folder: its history and its checkpoints, kept in step.
+
+A checkpoint is written only after the history it belongs to is on the disk. A run that finds its
+own checkpoint cuts the history back to it and goes on from there, so that in the end both are what
+they would have been without the interruption.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedhaw.files import FileWriteError
+from fedhaw.simulation import checkpoints
+from fedhaw.simulation.checkpoints import Checkpoint, CheckpointError
+from fedhaw.simulation.description import differences
+from fedhaw.simulation.history import FILE_NAME, Content, HistoryError, HistoryFile, Record, parse
+
+logger = logging.getLogger(__name__)
+
+
+class RunFolder:
+    """The folder of one run, open for writing.
+
+    Args:
+        folder: made if missing.
+        run: the history's first line; its "config" decides whether the folder is this run's own.
+        resume: whether to go on from what is there; if not, an earlier run's files are removed.
+
+    Attributes:
+        run: the history's first line: the earlier one's when a run goes on.
+        records: the rounds that are kept.
+        checkpoint: where to go on from; None to begin at round 0.
+        finished: whether the run had come to its end.
+
+    Raises:
+        FileWriteError: the folder cannot be written, or another run is using it.
+        CheckpointError: the folder belongs to another configuration, or no checkpoint is whole.
+        HistoryError: the history does not reach as far as the checkpoint, or is not a history.
+    """
+
+    def __init__(self, folder: Path, run: Record, *, resume: bool = True) -> None:
+        self.path = folder / FILE_NAME
+        self._checkpoints = folder / "checkpoints"
+        self._config: Mapping[str, Any] = run["config"]
+        self.records: list[Record] = []
+        self.checkpoint: Checkpoint | None = None
+        self._history = HistoryFile(self.path)
+        try:
+            if resume:
+                self._go_on(run)
+            else:
+                self._begin(run)
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, record: Record) -> None:
+        """Add a round, or the closing line, to the history."""
+        self._history.append(record)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, once the history is safe."""
+        self._history.sync()
+        checkpoints.save(self._checkpoints, checkpoint)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._history.close()
+
+    def _begin(self, run: Record) -> None:
+        try:
+            checkpoints.clear(self._checkpoints)
+            checkpoints.remove_leftovers(self._checkpoints)
+        except OSError as error:
+            raise FileWriteError(
+                f"Could not clear {self._checkpoints}: {error.strerror}; choose another folder."
+            ) from error
+        self._history.cut(0)
+        self._history.append(run)
+        self.run, self.finished = run, False
+
+    def _go_on(self, run: Record) -> None:
+        content = parse(self.path)
+        if content.run is not None:
+            self._refuse_another(content.run["config"], self.path)
+        checkpoint = checkpoints.load_latest(self._checkpoints)
+        if checkpoint is None:
+            self._begin(run)
+            return
+        self._refuse_another(checkpoint.config, self._checkpoints)
+        self._take_up(content, checkpoint)
+
+    def _take_up(self, content: Content, checkpoint: Checkpoint) -> None:
+        done = checkpoint.round_index + 1
+        if content.run is None or len(content.records) < done:
+            raise HistoryError(
+                f"{self.path} holds {len(content.records)} rounds, but the checkpoint in "
+                f"{self._checkpoints} was made after {done}; put the history back, or start "
+                "afresh with resume=False."
+            )
+        checkpoints.remove_leftovers(self._checkpoints)
+        self.finished = content.finished and len(content.records) == done
+        if not self.finished:
+            self._history.cut(content.ends[done - 1])
+        self.run, self.records, self.checkpoint = content.run, content.records[:done], checkpoint
+        self._end_of_rounds = content.ends[done - 1]
+        logger.info("Going on after round %d of %s.", checkpoint.round_index, self.path)
+
+    def reopen(self) -> None:
+        """Take the closing line off a finished run that is to go on for more rounds."""
+        self._history.cut(self._end_of_rounds)
+        self.finished = False
+
+    def _refuse_another(self, config: Mapping[str, Any], where: Path) -> None:
+        differing = differences(config, self._config)
+        if differing:
+            raise CheckpointError(
+                f"{where} belongs to another configuration ({'; '.join(differing)}: there vs "
+                "here); choose another folder, or start afresh with resume=False."
+            )

@@ -1,0 +1,267 @@
+"""Which uploads arrive.
+
+Whether client k's upload gets lost in round t depends on (seed, t, k) and on nothing else: neither
+on the server's rule, nor on the engine, nor on who else takes part. So all rules of a comparison
+see the same losses, and a resumed run sees those of one that was never interrupted; for that no
+model of the uplink keeps any state.
+
+- `LetterUplink`: each client has its own loss probability, drawn once, and loses independently.
+- `BurstyUplink`: losses come in bursts, after Gilbert (1960) and Elliott (1963).
+- `RecordedUplink`: what was measured somewhere, read from a file.
+
+Anything with a method `lost` of the same kind is an uplink, too. The downlink never fails.
+"""
+
+import csv
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhaw.errors import FedhawError
+
+Lost: TypeAlias = NDArray[np.bool_]
+
+# Streams of random numbers that must not meet.
+_PROBABILITIES, _LOSSES, _STARTS, _STEPS = range(4)
+
+
+class InvalidUplink(FedhawError, ValueError):
+    """An uplink that cannot be: a probability out of range, or a trace that cannot be read."""
+
+
+@runtime_checkable
+class Uplink(Protocol):
+    """Decides which uploads get lost; must be a pure function of its arguments."""
+
+    def lost(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
+        """(len(clients),) True where the client's upload does not arrive in this round."""
+
+
+@dataclass(frozen=True)
+class LetterUplink:
+    """The letter's erroneous uplink.
+
+    Client k's loss probability is p_k ~ Uniform(0, p_e), drawn once; each round's loss is an
+    independent draw with that probability.
+
+    Attributes:
+        p_e: the largest loss probability a client may have, 0 to 1.
+    """
+
+    p_e: float
+
+    def __post_init__(self) -> None:
+        _check_probability("p_e", self.p_e)
+
+    def probabilities(self, seed: int, clients: Sequence[int]) -> NDArray[np.float64]:
+        """(len(clients),) the loss probabilities p_k."""
+        return self.p_e * _uniforms(seed, _PROBABILITIES, 0, clients)
+
+    def lost(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
+        """See `Uplink`."""
+        draws = _uniforms(seed, _LOSSES, round_index, clients)
+        return draws < self.probabilities(seed, clients)
+
+
+@dataclass(frozen=True)
+class BurstyUplink:
+    """The Gilbert-Elliott channel: every client's uplink is good or bad, and stays so for a while.
+
+    Between rounds a good uplink turns bad with probability `to_bad` and a bad one turns good with
+    probability `to_good`; bad phases last 1 / to_good rounds on average. Each client starts in the
+    long-run mixture, in which the share of bad uplinks is to_bad / (to_bad + to_good).
+
+    Attributes:
+        to_bad: probability of turning bad, 0 to 1.
+        to_good: probability of turning good again, 0 to 1.
+        loss_when_good: loss probability of a good uplink.
+        loss_when_bad: loss probability of a bad uplink.
+    """
+
+    to_bad: float
+    to_good: float
+    loss_when_good: float = 0.0
+    loss_when_bad: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("to_bad", "to_good", "loss_when_good", "loss_when_bad"):
+            _check_probability(name, getattr(self, name))
+        if self.to_bad + self.to_good == 0:
+            raise InvalidUplink("to_bad and to_good are both 0; at least one must be above 0.")
+
+    @classmethod
+    def bursts(cls, loss_rate: float, length: float) -> Self:
+        """The channel that loses `loss_rate` of all uploads in bursts of mean `length` rounds.
+
+        Raises:
+            InvalidUplink: no such channel exists; a burst is at least 1 round long, and bursts that
+                short cannot make up a large share.
+        """
+        _check_probability("loss_rate", loss_rate)
+        if loss_rate == 1 or not 1 <= length < math.inf:
+            raise InvalidUplink(
+                f"Bursts of {length} rounds with a loss rate of {loss_rate} are impossible; give a "
+                "rate below 1 and a length of at least 1."
+            )
+        to_bad = loss_rate / (1 - loss_rate) / length
+        if to_bad > 1:
+            raise InvalidUplink(
+                f"Bursts of {length:g} rounds cannot lose {loss_rate:g} of all uploads; give a "
+                f"length of at least {loss_rate / (1 - loss_rate):.3g}."
+            )
+        return cls(to_bad, 1 / length)
+
+    def bad(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
+        """(len(clients),) whose uplink is bad in this round.
+
+        The chain is driven by one uniform number u per round and client: from a good state it goes
+        to bad if u < to_bad, from a bad one it stays bad if u < 1 - to_good. Where u is below or
+        above both, the next state does not depend on the one before, so it is enough to look back
+        to the latest such round: about 1 / (to_bad + to_good) rounds, however long the run is.
+        """
+        low, high = sorted((self.to_bad, 1 - self.to_good))
+        flips_between = self.to_bad > 1 - self.to_good
+        state = np.zeros(len(clients), dtype=np.bool_)
+        flipped = np.zeros(len(clients), dtype=np.bool_)
+        unknown = np.ones(len(clients), dtype=np.bool_)
+        for step in range(round_index, 0, -1):
+            u = _uniforms(seed, _STEPS, step, clients)
+            decided = unknown & ((u < low) | (u >= high))
+            state[decided] = (u < low)[decided] ^ flipped[decided]
+            unknown &= ~decided
+            if not unknown.any():
+                return state
+            flipped ^= unknown & flips_between
+        share = self.to_bad / (self.to_bad + self.to_good)
+        started_bad = _uniforms(seed, _STARTS, 0, clients) < share
+        state[unknown] = started_bad[unknown] ^ flipped[unknown]
+        return state
+
+    def lost(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
+        """See `Uplink`."""
+        bad = self.bad(seed, round_index, clients)
+        probability = np.where(bad, self.loss_when_bad, self.loss_when_good)
+        return _uniforms(seed, _LOSSES, round_index, clients) < probability
+
+
+@dataclass(frozen=True)
+class RecordedUplink:
+    """Losses as they were recorded; the seed plays no part.
+
+    Attributes:
+        losses: (round, client) of every lost upload, both counted from 0. Whatever is not listed
+            arrives, also after the last recorded round.
+        origin: where they come from, for messages.
+    """
+
+    losses: frozenset[tuple[int, int]]
+    origin: str = "the recorded losses"
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a trace: a CSV file with the heading ``round,client`` and a line per lost upload.
+
+        Empty lines and lines that begin with # are skipped.
+
+        Raises:
+            InvalidUplink: the file is missing or is not such a file; the line is named.
+        """
+        file = Path(path)
+        losses: set[tuple[int, int]] = set()
+        heading = False
+        try:
+            with file.open(encoding="utf-8-sig", newline="") as lines:
+                rows = csv.reader(line for line in lines if not line.startswith("#"))
+                for row in rows:
+                    cells = [cell.strip() for cell in row]
+                    if not any(cells):
+                        continue
+                    if not heading:
+                        heading = _is_heading(cells, file)
+                        continue
+                    losses.add(_loss(cells, f"row {rows.line_num} of {file}"))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InvalidUplink(
+                f"{file} cannot be read as a trace of lost uploads ({reason}); give a CSV file "
+                "with the heading round,client."
+            ) from error
+        if not heading:
+            raise InvalidUplink(f"{file} is empty; a trace begins with the heading round,client.")
+        return cls(frozenset(losses), str(file))
+
+    def check(self, clients: int) -> None:
+        """Refuse a trace that names clients beyond the last of `clients`."""
+        largest = max((client for _, client in self.losses), default=0)
+        if largest >= clients:
+            raise InvalidUplink(
+                f"{self.origin} names client {largest}, but the clients are 0 to {clients - 1}; "
+                "the trace belongs to a larger federation."
+            )
+
+    def lost(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
+        """See `Uplink`."""
+        return np.array(
+            [(round_index, client) in self.losses for client in clients], dtype=np.bool_
+        )
+
+
+def uplink_of(what: "Uplink | float | str | os.PathLike[str] | None") -> Uplink | None:
+    """An uplink from what a user may write for one.
+
+    Args:
+        what: None for one that never fails, the letter's p_e, the path of a trace, or an uplink.
+
+    Raises:
+        InvalidUplink: it is none of these.
+    """
+    if what is None or isinstance(what, Uplink):
+        return what
+    if isinstance(what, (str, os.PathLike)):
+        return RecordedUplink.read(what)
+    if isinstance(what, (int, float)) and not isinstance(what, bool):
+        return LetterUplink(float(what))
+    raise InvalidUplink(
+        f"uplink is {what!r}; give None, the letter's p_e, the path of a trace, or an uplink such "
+        "as BurstyUplink."
+    )
+
+
+def _uniforms(
+    seed: int, stream: int, round_index: int, clients: Sequence[int]
+) -> NDArray[np.float64]:
+    """(len(clients),) numbers in [0, 1), each fixed by (seed, stream, round, client)."""
+    sequence = np.random.SeedSequence(seed, spawn_key=(stream, round_index))
+    # The k-th number of a stream is client k's, however many clients are asked about.
+    draws = np.random.Generator(np.random.PCG64(sequence)).random(max(clients, default=-1) + 1)
+    return draws[np.asarray(clients, dtype=np.int64)]
+
+
+def _check_probability(name: str, value: float) -> None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise InvalidUplink(f"{name} is {value!r}; it must be a probability, 0 to 1.")
+
+
+def _is_heading(cells: list[str], file: Path) -> bool:
+    if [cell.lower() for cell in cells] != ["round", "client"]:
+        raise InvalidUplink(
+            f"{file} begins with {','.join(cells)[:60]!r}; a trace of lost uploads begins with the "
+            "heading round,client."
+        )
+    return True
+
+
+def _loss(cells: list[str], place: str) -> tuple[int, int]:
+    # Eighteen digits fit 64 bits; isdecimal alone would take other scripts' digits, too.
+    if len(cells) != 2 or not all(c.isascii() and c.isdecimal() and len(c) < 19 for c in cells):
+        raise InvalidUplink(
+            f"{place} is {','.join(cells)[:60]!r}; it must be two whole numbers from 0, "
+            "round,client."
+        )
+    return int(cells[0]), int(cells[1])
