@@ -77,7 +77,7 @@ class CohortTrainer:
         Returns:
             (A,) float64 mean loss over all samples each client visited.
         """
-        self._stack.start()
+        self._stack.start(models)
         update, sizes = self._update, [len(own) for own in rows]
         schedule = list(blocks(sizes, update.batch))
         steps = _Steps(update, self._stack, models, self._parameters)
@@ -102,7 +102,7 @@ class _Steps:
     """Steps of the update on blocks of rows, with fresh optimiser state."""
 
     def __init__(self, update: LocalUpdate, stack: Stack, models: Tensor, parameters: int) -> None:
-        self._update, self._stack, self._models = update, stack, models
+        self._update, self._stack = update, stack
         self._made_for: tuple[int, int, int] | None = None
         if not update.is_plain_sgd:
             values = models[:, :parameters]
@@ -115,7 +115,7 @@ class _Steps:
         rows = slice(block.first, block.last)
         shape = (block.first, block.last, block.stop - block.start)
         if shape != self._made_for:
-            self._passes = self._stack.passes(self._models[rows], block.stop - block.start)
+            self._passes = self._stack.passes(rows, block.stop - block.start)
             self._made_for = shape
         if self._update.is_plain_sgd:
             return self._passes.descend(x, y, self._update.eta)

@@ -52,7 +52,9 @@ def perceptron_sizes(module: nn.Module) -> tuple[int, ...] | None:
     # Exact types: a subclass, such as one that parametrises its weight, may compute otherwise.
     if type(module) is not nn.Sequential:
         return None
-    layers = [layer for layer in module if not _flattens_images(layer)]
+    layers = list(module)
+    if layers and _flattens_images(layers[0]):
+        layers = layers[1:]
     linear = [layer for layer in layers[0::2] if type(layer) is nn.Linear]
     relus = [layer for layer in layers[1::2] if type(layer) is nn.ReLU]
     if len(linear) + len(relus) != len(layers) or len(linear) != len(relus) + 1:

@@ -4,7 +4,8 @@ The counterpart of `Learner` for a matrix of models: plain perceptrons through t
 with batched matrix products, any other module through `torch.func.vmap`.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,8 @@ from fedhaw.models.flat import prepared
 from fedhaw.models.layout import Layout
 from fedhaw.models.learner import Loss, closed_form_sizes
 from fedhaw.models.perceptron import PerceptronPass
+
+State: TypeAlias = dict[str, Tensor]
 
 
 class StackPass(Protocol):
@@ -36,13 +39,13 @@ class StackPass(Protocol):
 
 
 class Stack(Protocol):
-    """How to compute with (A, P) models."""
+    """A models in training."""
 
-    def passes(self, models: Tensor, batch: int) -> StackPass:
-        """Passes through these models, which they may change, with `batch` samples for each."""
+    def start(self, models: Tensor) -> None:
+        """Begin anew with `models`, (A, P), which passes may change in place."""
 
-    def start(self) -> None:
-        """Forget what earlier rounds left behind."""
+    def passes(self, rows: slice, batch: int) -> StackPass:
+        """Passes through these rows of the models with `batch` samples for each."""
 
 
 def stack(module: nn.Module, layout: Layout, loss: Loss, device: torch.device) -> Stack:
@@ -59,12 +62,13 @@ class PerceptronStack:
     def __init__(self, sizes: tuple[int, ...]) -> None:
         self._sizes = sizes
 
-    def passes(self, models: Tensor, batch: int) -> StackPass:
+    def start(self, models: Tensor) -> None:
         """See `Stack`."""
-        return PerceptronPass(self._sizes, models, batch)
+        self._models = models
 
-    def start(self) -> None:
-        """Nothing is left behind."""
+    def passes(self, rows: slice, batch: int) -> StackPass:
+        """See `Stack`."""
+        return PerceptronPass(self._sizes, self._models[rows], batch)
 
 
 class ModuleStack:
@@ -75,46 +79,57 @@ class ModuleStack:
         self._entries = layout.entries
         self._parameters = layout.parameters
         self._loss = loss
-        self._initial = {name: value.clone() for name, value in self._module.named_buffers()}
+        travelling = {entry.name for entry in layout.entries}
+        self._initial = {
+            name: buffer.clone()
+            for name, buffer in self._module.named_buffers()
+            if name not in travelling
+        }
         self.gradients = vmap(grad_and_value(self._one_loss, has_aux=True))
 
-    def passes(self, models: Tensor, batch: int) -> StackPass:
+    def start(self, models: Tensor) -> None:
         """See `Stack`."""
-        return _ModulePass(self, models[:, : self._parameters], models[:, self._parameters :])
+        self._values = models[:, : self._parameters]
+        self._buffers = models[:, self._parameters :]
+        # What does not travel, such as batch norm's counters, every model has for itself too.
+        self._resident = {
+            name: value.repeat(len(models), *[1] * value.ndim)
+            for name, value in self._initial.items()
+        }
 
-    def start(self) -> None:
+    def passes(self, rows: slice, batch: int) -> StackPass:
         """See `Stack`."""
-        for name, buffer in self._module.named_buffers():
-            buffer.copy_(self._initial[name])
+        resident = {name: value[rows] for name, value in self._resident.items()}
+        return _ModulePass(self.gradients, self._values[rows], self._buffers[rows], resident)
 
     def _one_loss(
-        self, parameters: Tensor, buffers: Tensor, x: Tensor, y: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The mean loss of one model, and what its travelling buffers have become."""
-        lengths = [entry.stop - entry.start for entry in self._entries]
-        names = [entry.name for entry in self._entries]
-        shapes = [entry.shape for entry in self._entries]
-        count = sum(entry.stop <= self._parameters for entry in self._entries)
+        self, values: Tensor, buffers: Tensor, resident: State, x: Tensor, y: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, State]]:
+        """The mean loss of one model, and what its buffers have become."""
         # Splitting the vector, rather than slicing it, makes its gradient one concatenation.
-        pieces = [
-            *torch.split(parameters, lengths[:count]),
-            *torch.split(buffers.clone(), lengths[count:]),
-        ]
+        lengths = [entry.stop - entry.start for entry in self._entries]
+        count = sum(entry.stop <= self._parameters for entry in self._entries)
+        pieces = list(torch.split(values, lengths[:count]))
+        # Copies, each contiguous: batch norm's rule under vmap loses what it writes to windows.
+        pieces += [piece.clone() for piece in torch.split(buffers, lengths[count:])]
         state = {
-            name: piece.view(shape)
-            for name, piece, shape in zip(names, pieces, shapes, strict=True)
+            entry.name: piece.view(entry.shape)
+            for entry, piece in zip(self._entries, pieces, strict=True)
         }
-        loss = self._loss(functional_call(self._module, state, (x,)), y)
-        left = [state[name].detach().reshape(-1) for name in names[count:]]
-        return loss, torch.cat(left) if left else buffers
+        resident = {name: value.clone() for name, value in resident.items()}
+        loss = self._loss(functional_call(self._module, {**state, **resident}, (x,)), y)
+        left = [state[entry.name].detach().reshape(-1) for entry in self._entries[count:]]
+        return loss, (torch.cat(left) if left else buffers, resident)
 
 
 class _ModulePass:
     """Passes through some models of a `ModuleStack`."""
 
-    def __init__(self, stack: ModuleStack, parameters: Tensor, buffers: Tensor) -> None:
-        self._gradients = stack.gradients
-        self._parameters, self._buffers = parameters, buffers
+    def __init__(
+        self, gradients: Callable[..., Any], values: Tensor, buffers: Tensor, resident: State
+    ) -> None:
+        self._gradients = gradients
+        self._values, self._buffers, self._resident = values, buffers, resident
 
     def gradient(self, x: Tensor, y: Tensor, out: Tensor) -> Tensor:
         """See `StackPass`."""
@@ -125,10 +140,14 @@ class _ModulePass:
     def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
         """See `StackPass`."""
         gradients, loss = self._backward(x, y)
-        self._parameters.add_(gradients, alpha=-eta)
+        self._values.add_(gradients, alpha=-eta)
         return loss
 
     def _backward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        gradients, (loss, buffers) = self._gradients(self._parameters, self._buffers, x, y)
+        gradients, (loss, (buffers, resident)) = self._gradients(
+            self._values, self._buffers, self._resident, x, y
+        )
         self._buffers.copy_(buffers)
+        for name, value in resident.items():
+            self._resident[name].copy_(value)
         return gradients, loss * y.shape[1]

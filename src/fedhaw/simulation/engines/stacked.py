@@ -130,7 +130,8 @@ def _try_a_step(federation: Federation, models: Stack) -> None:
     gradient = start.new_empty(2, federation.layout.parameters)
     x, y = torch.stack([federation.x[rows]] * 2), torch.stack([federation.y[rows]] * 2)
     try:
-        models.passes(start, len(rows)).gradient(x, y, gradient)
+        models.start(start)
+        models.passes(slice(0, 2), len(rows)).gradient(x, y, gradient)
     except Exception as error:
         raise InvalidFederation(
             f"{type(federation.module).__name__} cannot be trained as a batch of models "

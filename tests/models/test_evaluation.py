@@ -1,0 +1,35 @@
+"""Evaluation: the right numbers, and the right batches for batch norm."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from fedhaw.models import Evaluator, Layout, mlp
+
+
+def test_loss_and_accuracy_over_many_batches() -> None:
+    module = mlp((3, 2))
+    layout = Layout.of(module)
+    x, y = torch.randn(2500, 3), torch.randint(0, 2, (2500,))
+    result = Evaluator(module, layout)(layout.flatten(module), x, y)
+    logits = module(x)
+    assert result.loss == pytest.approx(cross_entropy(logits, y).item(), rel=1e-5)
+    assert result.accuracy == float((logits.argmax(1) == y).double().mean())
+
+
+def test_batch_norm_follows_the_layouts_choice() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    module.get_buffer("1.running_mean").fill_(0.7)
+    x, y = torch.randn(100, 3), torch.randint(0, 2, (100,))
+
+    by_batch = Layout.of(module, "batch")
+    result = Evaluator(module, by_batch)(by_batch.flatten(module), x, y)
+    module.train()
+    expected = torch.cat([module(x[:64]), module(x[64:])])
+    assert result.loss == pytest.approx(cross_entropy(expected, y).item(), rel=1e-5)
+
+    running = Layout.of(module, "average")
+    result = Evaluator(module, running)(running.flatten(module), x, y)
+    expected = module.eval()(x)
+    assert result.loss == pytest.approx(cross_entropy(expected, y).item(), rel=1e-5)
