@@ -158,6 +158,14 @@ def test_letter_split_is_a_partition_or_says_who_is_empty(
     assert "client" in refusal
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_letter_split_closes_a_client_at_exactly_its_share(seed: int) -> None:
+    # So small an alpha gives a class to one client; holding N/K, it must not get the second too.
+    parts = letter_dirichlet(np.repeat([0, 1], 50), clients=2, alpha=1e-6, seed=seed)
+    assert sorted(part.min() for part in parts) == [0, 50]
+    assert [len(part) for part in parts] == [50, 50]
+
+
 @given(labels=labels_strategy, clients=st.integers(1, 12), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=50, deadline=None)
 def test_iid_deals_equally(labels: np.ndarray, clients: int, seed: int) -> None:

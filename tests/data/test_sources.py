@@ -109,6 +109,16 @@ def test_a_changed_pixel_in_an_archive_is_noticed(tmp_path: Path, tiny: Arrays) 
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+def test_a_changed_pixel_in_an_idx_file_is_noticed(
+    tmp_path: Path, tiny: Arrays, packed: bool
+) -> None:
+    tiny[2][3, 2, 1] ^= 1
+    save_idx(tmp_path, tiny, packed)
+    with pytest.raises(DataError, match=r"t10k-images-idx3-ubyte(\.gz)? is not the published file"):
+        load("mnist", tmp_path)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
 @pytest.mark.parametrize("below", ["", "mnist", "MNIST/raw"])
 def test_idx_files_are_found_where_they_usually_lie(
     tmp_path: Path, tiny: Arrays, below: str, packed: bool
