@@ -1,0 +1,53 @@
+"""Reports from histories on disk: tables, figures, one HTML page, TensorBoard event files.
+
+Figures need matplotlib and the page plotly, which the extra `sim` brings; both are imported only
+when a report is written.
+"""
+
+from fedhaw.reports.comparison import Comparison, Group, Reach, Spread, compare, load
+from fedhaw.reports.holdings import HoldingsError, draw_holdings
+from fedhaw.reports.metrics import Notation
+from fedhaw.reports.report import Report, ReportError, write_report
+from fedhaw.reports.runs import HistoryError, Run, find_histories, read_run, read_runs
+from fedhaw.reports.table_formats import (
+    to_csv,
+    to_html,
+    to_latex,
+    to_markdown,
+    to_rich,
+    to_text,
+)
+from fedhaw.reports.tables import Column, Table, comparison_table
+from fedhaw.reports.tensorboard import TensorBoardLog, TrackingError, write_tensorboard
+
+__all__ = [
+    "Column",
+    "Comparison",
+    "Group",
+    "HistoryError",
+    "HoldingsError",
+    "Notation",
+    "Reach",
+    "Report",
+    "ReportError",
+    "Run",
+    "Spread",
+    "Table",
+    "TensorBoardLog",
+    "TrackingError",
+    "compare",
+    "comparison_table",
+    "draw_holdings",
+    "find_histories",
+    "load",
+    "read_run",
+    "read_runs",
+    "to_csv",
+    "to_html",
+    "to_latex",
+    "to_markdown",
+    "to_rich",
+    "to_text",
+    "write_report",
+    "write_tensorboard",
+]

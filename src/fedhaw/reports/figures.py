@@ -1,0 +1,281 @@
+"""Figures for a paper: drawn without pyplot, so nothing global is touched and no display needed."""
+
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fedhaw.reports.comparison import Comparison, Group
+from fedhaw.reports.holdings import draw_holdings
+from fedhaw.reports.metrics import ACCURACY, GAMMA, LOST
+from fedhaw.reports.styles import Style, styles
+
+WIDTH = 7.16
+"""Inches: two columns of a letter."""
+
+MOST_NAMED_LAYERS = 8
+"""With more layers than this, lines are told apart by shade alone."""
+
+# Cividis reads the same with any colour vision and in grey; its last yellows are too pale here.
+SHARE_COLOURS = ListedColormap(matplotlib.colormaps["cividis"](np.linspace(0, 0.88, 256)))
+
+BELOW: Mapping[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22)}
+"""A legend outside the axes: the lines may go anywhere in them."""
+
+LOOK: dict[Any, Any] = {
+    "font.family": "STIXGeneral",
+    "mathtext.fontset": "stix",
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.0,
+    "legend.fontsize": 8.5,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "lines.linewidth": 1.4,
+    "legend.frameon": True,
+    "legend.framealpha": 0.85,
+    "legend.edgecolor": "none",
+    "legend.fancybox": False,
+    "pdf.fonttype": 42,  # whole TrueType fonts inside: publishers refuse type 3
+    "svg.fonttype": "none",
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure in both formats, ready to be written."""
+
+    name: str
+    png: bytes
+    pdf: bytes
+
+
+def draw_all(comparison: Comparison, notice: str | None = None) -> tuple[Picture, ...]:
+    """Every figure the histories have something for.
+
+    Args:
+        comparison: the runs.
+        notice: written into every figure, so that it cannot be cropped away unseen.
+    """
+    drawn = {
+        "accuracy": draw_accuracy,
+        "weights": draw_weights,
+        "gamma": draw_gamma,
+        "holdings": draw_split,
+    }
+    pictures = []
+    with matplotlib.rc_context(LOOK):
+        for name, draw in drawn.items():
+            figure = draw(comparison)
+            if figure is None:
+                continue
+            if notice:
+                figure.suptitle(notice, fontsize=8.5, color="#8a3b00", style="italic", wrap=True)
+            pictures.append(Picture(name, _saved(figure, "png"), _saved(figure, "pdf")))
+    return tuple(pictures)
+
+
+def draw_accuracy(comparison: Comparison) -> Figure | None:
+    """Accuracy after each round with a band over seeds; below it, how many uploads were lost."""
+    measured = [g for g in comparison.groups if np.isfinite(g.values(ACCURACY)).any()]
+    if not measured:
+        return None
+    lossy = comparison.loses_uploads
+    figure = Figure(figsize=(WIDTH, 4.3 if lossy else 3.5), layout="constrained")
+    if lossy:
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
+        _draw_losses(lower, comparison)
+        bottom = lower
+    else:
+        upper = bottom = figure.subplots()
+    look = styles(comparison)
+    for group in measured:
+        _draw_band(upper, group, look[group.label])
+    upper.set_ylabel(ACCURACY.notation.titled(ACCURACY.title))
+    upper.legend(loc="lower right", ncols=2 if len(measured) > 3 else 1, handlelength=3.2)
+    _number_rounds(bottom, comparison)
+    return figure
+
+
+def draw_weights(comparison: Comparison) -> Figure | None:
+    """How the weight of each client moves, a panel a rule; colour is the client's share of data."""
+    shown = [group for group in comparison.groups if np.isfinite(group.runs[0].weights).any()]
+    if not shown:
+        return None
+    columns = min(len(shown), 3)
+    rows = math.ceil(len(shown) / columns)
+    figure = Figure(figsize=(WIDTH, 0.5 + 2.0 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    shares = shown[0].runs[0].shares
+    largest = float(np.nanmax(shares)) if np.isfinite(shares).any() else 1.0
+    colours = ScalarMappable(Normalize(0, largest * 100), SHARE_COLOURS)
+    for axes, group in zip(panels.flat, shown, strict=False):
+        _draw_clients(axes, group, colours)
+    for axes in panels.flat[len(shown) :]:
+        axes.set_visible(False)
+    for column in range(columns):
+        last = (len(shown) - 1 - column) // columns
+        panels[last, column].xaxis.set_tick_params(labelbottom=True)
+        _number_rounds(panels[last, column], comparison)
+    for row in panels:
+        row[0].set_ylabel("Weight (%)")
+    panels[0, 0].set_ylim(bottom=0)
+    bar = figure.colorbar(colours, ax=panels, aspect=30, pad=0.015)
+    bar.set_label("Client's share of the data (%)")
+    bar.outline.set_visible(False)
+    return figure
+
+
+def draw_gamma(comparison: Comparison) -> Figure | None:
+    """Gamma after each round; beside it, for rules with a factor for each layer, those factors."""
+    scalar = [g for g in comparison.groups if np.isfinite(g.values(GAMMA)).any()]
+    layered = [g for g in comparison.groups if g.runs[0].layer_factors is not None]
+    panels = bool(scalar) + len(layered)
+    if not panels:
+        return None
+    figure = Figure(figsize=(WIDTH if panels > 1 else 0.6 * WIDTH, 2.9), layout="constrained")
+    axes = list(figure.subplots(1, panels, squeeze=False).flat)
+    look = styles(comparison)
+    if scalar:
+        first = axes.pop(0)
+        for group in scalar:
+            _draw_band(first, group, look[group.label], GAMMA)
+        first.axhline(0, color="#888888", linewidth=0.7, zorder=1)
+        first.set(title=r"The model is scaled by $e^{\gamma}$", ylabel=r"$\gamma$")
+        first.legend(**BELOW, ncols=len(scalar), handlelength=3.2)
+    for panel, group in zip(axes, layered, strict=True):
+        _draw_layers(panel, group, look[group.label])
+    for panel in figure.axes:
+        _number_rounds(panel, comparison)
+    return figure
+
+
+def draw_split(comparison: Comparison) -> Figure | None:
+    """Who holds what: samples of each class held by each client."""
+    run = comparison.runs[0]
+    counts = run.label_counts
+    if counts is None or not counts.any():
+        return None
+    clients, classes = counts.shape
+    figure = Figure(
+        figsize=(2.4 + 0.3 * min(classes, 60), 1.3 + 0.3 * min(clients, 60)), layout="constrained"
+    )
+    axes = figure.subplots()
+    axes.grid(False)
+    draw_holdings(counts, axes, "Samples of each class held by each client" + _whose(comparison))
+    return figure
+
+
+def _whose(comparison: Comparison) -> str:
+    if comparison.same_split:
+        return ""
+    return f"\n(of {comparison.groups[0].label}, seed {comparison.runs[0].seed}; others differ)"
+
+
+def _draw_band(axes: Axes, group: Group, style: Style, metric: Any = ACCURACY) -> None:
+    mean, std = (part * metric.notation.factor for part in group.per_round(metric))
+    measured = np.isfinite(mean)
+    rounds, mean, std = group.rounds[measured], mean[measured], np.nan_to_num(std[measured])
+    front = 4 if group.rule == "fedhaw" else 3
+    axes.plot(
+        rounds,
+        mean,
+        color=style.light,
+        linestyle=(0, style.dash) if style.dash else "-",
+        linewidth=1.8 if group.rule == "fedhaw" else 1.3,
+        zorder=front,
+        label=group.label,
+        marker="o" if len(rounds) == 1 else "",
+        markersize=3,
+    )
+    if (std > 0).any():
+        axes.fill_between(
+            rounds, mean - std, mean + std, color=style.light, alpha=0.16, linewidth=0, zorder=2
+        )
+
+
+def _draw_losses(axes: Axes, comparison: Comparison) -> None:
+    """Bars where all rules saw the same losses, as they should; lines where they did not."""
+    lines = {group.label: group.per_round(LOST)[0] for group in comparison.groups}
+    longest = max(comparison.groups, key=lambda group: len(group.rounds))
+    everywhere = lines[longest.label]
+    alike = all(np.array_equal(line, everywhere[: len(line)]) for line in lines.values())
+    if alike:
+        axes.bar(longest.rounds, everywhere, width=0.8, color="#7d8794", zorder=3)
+    else:
+        look = styles(comparison)
+        for group in comparison.groups:
+            axes.step(
+                group.rounds, lines[group.label], where="mid", color=look[group.label].light, lw=1
+            )
+    many = any(len(group.runs) > 1 for group in comparison.groups)
+    axes.set_ylabel("Lost uploads\n(mean of seeds)" if many else "Lost uploads")
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _draw_clients(axes: Axes, group: Group, colours: ScalarMappable) -> None:
+    weights, run, whose = group.mean_weights()
+    shares = np.nan_to_num(run.shares * 100)
+    for index in np.argsort(shares):
+        present = np.isfinite(weights[:, index])
+        axes.plot(
+            group.rounds[present],
+            weights[present, index] * 100,
+            color=colours.to_rgba(shares[index]),
+            linewidth=1.1,
+        )
+    axes.set_title(group.label + whose)
+
+
+def _draw_layers(axes: Axes, group: Group, style: Style) -> None:
+    each = [run.layer_factors for run in group.runs if run.layer_factors is not None]
+    factors = np.mean(each, axis=0)
+    layers = factors.shape[1]
+    for layer in range(layers):
+        axes.plot(
+            group.rounds,
+            factors[:, layer],
+            color=style.light,
+            alpha=1.0 if layers == 1 else 0.35 + 0.65 * layer / (layers - 1),
+            linewidth=1.3,
+            label=f"layer {layer + 1}",
+        )
+    if 1 < layers <= MOST_NAMED_LAYERS:
+        axes.legend(**BELOW, ncols=min(layers, 4))
+    axes.set(title=f"{group.label}: factor of each layer", ylabel=r"$\gamma_l$")
+
+
+def _number_rounds(axes: Axes, comparison: Comparison) -> None:
+    last = max(float(group.rounds[-1]) for group in comparison.groups)
+    axes.set_xlabel("Communication round")
+    axes.set_xlim(0, last + max(0.6, last / 100))
+    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True, steps=[1, 2, 2.5, 5, 10]))
+
+
+def _saved(figure: Figure, kind: Literal["png", "pdf"]) -> bytes:
+    out = io.BytesIO()
+    # Without dates and versions inside, the same histories give the same bytes.
+    without: dict[str, Any] = (
+        {"Software": None} if kind == "png" else {"CreationDate": None, "Producer": None}
+    )
+    figure.savefig(out, format=kind, dpi=200, metadata=without)
+    return out.getvalue()

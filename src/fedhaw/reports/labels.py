@@ -1,0 +1,106 @@
+"""What a group of runs is called, so that no two different things share a name."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedhaw.reports.runs import Run
+
+PRETTY = {
+    "fedavg": "FedAvg",
+    "fedadp": "FedAdp",
+    "fedhyper": "FedHyper",
+    "fedlws": "FedLWS",
+    "fedlaw": "FedLAW",
+    "fedhaw": "FedHAW",
+}
+"""The rules by their written names, in the order in which they are listed."""
+
+INCIDENTAL = frozenset(
+    {
+        "name", "seed", "seeds", "rules", "out", "folder", "path", "data_dir", "engine", "workers",
+        "threads", "device", "started", "checkpoint_every", "resume",
+    }
+)  # fmt: skip
+"""Settings that may differ between the seeds of one group: they do not change what is computed."""
+
+
+def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs by label; within one label every seed stands once and all settings agree."""
+    by_name: defaultdict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_name[PRETTY.get(run.name, run.name)].append(run)
+    groups: dict[str, list[Run]] = {}
+    for name, members in by_name.items():
+        by_settings: defaultdict[str, list[Run]] = defaultdict(list)
+        for run, difference in zip(members, _differences(members), strict=True):
+            by_settings[f"{name} ({difference})" if difference else name].append(run)
+        for label, alike in by_settings.items():
+            groups.update(_by_folder(label, alike))
+    return groups
+
+
+def sort_key(rule: str, label: str) -> tuple[int, str]:
+    """Known rules in the order they are listed, then the others by label."""
+    known = list(PRETTY)
+    return (known.index(rule) if rule in known else len(known), label)
+
+
+def settings(run: Run) -> dict[str, str]:
+    """The run's description and its rule's hyper-parameters, flat, as text."""
+    flat: dict[str, str] = {}
+    _flatten(run.header.get("config"), "", flat)
+    rule = run.header.get("rule")
+    if isinstance(rule, Mapping):
+        _flatten({key: value for key, value in rule.items() if key != "name"}, "", flat)
+    return flat
+
+
+def essential(run: Run) -> dict[str, str]:
+    """The settings that change what is computed."""
+    return {
+        key: value
+        for key, value in settings(run).items()
+        if key.rpartition(".")[2] not in INCIDENTAL
+    }
+
+
+def _differences(runs: Sequence[Run]) -> list[str]:
+    """For each run, those settings in which the runs differ, as `key=value, ...`."""
+    described = [essential(run) for run in runs]
+    keys = dict.fromkeys(key for one in described for key in one)
+    differing = [key for key in keys if len({one.get(key) for one in described}) > 1]
+    return [
+        ", ".join(f"{key.rpartition('.')[2]}={one[key]}" for key in differing if key in one)
+        for one in described
+    ]
+
+
+def _by_folder(label: str, runs: list[Run]) -> dict[str, list[Run]]:
+    """One group, or, where a seed stands twice, one for each folder."""
+    if max(Counter(run.seed for run in runs).values()) == 1:
+        return {label: runs}
+    folders = [run.path.resolve().parent.parts for run in runs]
+    shallowest = min(map(len, folders))
+    shared = next(
+        (depth for depth in range(shallowest) if len({parts[depth] for parts in folders}) > 1),
+        shallowest,
+    )
+    groups: defaultdict[str, list[Run]] = defaultdict(list)
+    for run, parts in zip(runs, folders, strict=True):
+        groups[f"{label} [{parts[shared] if len(parts) > shared else '.'}]"].append(run)
+    if any(max(Counter(run.seed for run in group).values()) > 1 for group in groups.values()):
+        # The first folder that differs does not tell them apart: name each run in full.
+        return {
+            f"{label} [{'/'.join(parts[shared:]) or '.'}]": [run]
+            for run, parts in zip(runs, folders, strict=True)
+        }
+    return dict(groups)
+
+
+def _flatten(value: Any, prefix: str, into: dict[str, str]) -> None:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _flatten(inner, f"{prefix}.{key}" if prefix else str(key), into)
+    elif value is not None:
+        into[prefix] = f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,98 @@
+"""From folders of histories to a report: a page, tables and figures."""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedhaw.errors import FedhawError
+from fedhaw.files import write_bytes
+from fedhaw.reports.comparison import Comparison, load
+from fedhaw.reports.page import to_page
+from fedhaw.reports.table_formats import to_csv, to_latex, to_markdown
+from fedhaw.reports.tables import Table, comparison_table
+
+
+class ReportError(FedhawError, ValueError):
+    """A report was asked for in a way that makes no sense."""
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What was written.
+
+    Attributes:
+        page: the HTML page.
+        paths: every file, the page first.
+        comparison: the runs behind it.
+        table: the numbers in all of it.
+    """
+
+    page: Path
+    paths: tuple[Path, ...]
+    comparison: Comparison
+    table: Table
+
+
+def write_report(
+    folders: Sequence[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    title: str | None = None,
+    notice: str | None = None,
+    target: float | None = None,
+) -> Report:
+    """Compare the runs under some folders.
+
+    Writes `report.html`, `table.md`, `table.csv`, `table.tex` and `figures/*.png` and `*.pdf`.
+    Everything is made before the first file is written, and each file is replaced as a whole, the
+    page last: a failure leaves an earlier report as it was, or newer files that are each complete.
+
+    Args:
+        folders: searched recursively for histories.
+        out: where to write; made if missing.
+        title: of the page and the table; by default it names the rules.
+        notice: what every reader must know, such as that the runs are of reduced scale; it is
+            written into every table, figure and page.
+        target: the accuracy, between 0 and 1, for the columns of rounds and time to reach it; by
+            default one that about half of the rules reach.
+
+    Raises:
+        HistoryError: there are no histories, or one cannot be read.
+        ReportError: the target is not between 0 and 1.
+        FileWriteError: a file could not be written.
+    """
+    if target is not None and not (math.isfinite(target) and 0 < target <= 1):
+        raise ReportError(
+            f"The target accuracy {target} is not between 0 and 1; write 0.85 for 85 percent."
+        )
+    # Only now: whoever wants a table alone need not wait for matplotlib.
+    from fedhaw.reports.figures import draw_all
+
+    comparison = load(folders)
+    title = title or _title(comparison)
+    table = comparison_table(comparison, target, notice, title)
+    pictures = draw_all(comparison, notice)
+    contents: dict[str, bytes] = {
+        "table.md": to_markdown(table).encode(),
+        "table.csv": to_csv(table).encode(),
+        "table.tex": to_latex(table).encode(),
+    }
+    for picture in pictures:
+        contents[f"figures/{picture.name}.png"] = picture.png
+        contents[f"figures/{picture.name}.pdf"] = picture.pdf
+    contents["report.html"] = to_page(comparison, table, title, notice, list(contents)).encode()
+    folder = Path(out)
+    for name, content in contents.items():
+        write_bytes(folder / name, content)
+    paths = [folder / name for name in contents]
+    return Report(paths[-1], (paths[-1], *paths[:-1]), comparison, table)
+
+
+def _title(comparison: Comparison) -> str:
+    labels = [group.label for group in comparison.groups]
+    if len(labels) == 1:
+        return labels[0]
+    if len(labels) > 6:
+        return f"{len(labels)} rules compared"
+    return f"{', '.join(labels[:-1])} and {labels[-1]}"

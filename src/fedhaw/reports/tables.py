@@ -1,0 +1,222 @@
+"""One table, whatever it is written as: every number is turned into text here and nowhere else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from fedhaw.reports.comparison import Comparison, Group, Spread
+from fedhaw.reports.metrics import (
+    ACCURACY,
+    BYTES_DOWN,
+    BYTES_UP,
+    COUNT,
+    LOST,
+    MEGABYTES,
+    MILLISECONDS,
+    MISSING,
+    PERCENT,
+    SECONDS,
+    SERVER,
+    TRAIN,
+    WHOLE,
+    Better,
+    Notation,
+    accuracy_on,
+)
+
+Value = Spread | float | str | None
+Rank = Literal[0, 1, 2]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        title: its heading, without the unit.
+        notation: how its numbers are written.
+        better: which direction is good; the best is then set bold and the second underlined.
+        spread: whether the spread over seeds is written behind the mean.
+    """
+
+    title: str
+    notation: Notation = WHOLE
+    better: Better = None
+    spread: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The title with its unit."""
+        return self.notation.titled(self.title)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a cell.
+
+    Attributes:
+        mean: the number, or any other text.
+        std: the spread behind it, or empty.
+        rank: 1 for the best of its column, 2 for the second, else 0.
+        numeric: whether it is a number, and so set to the right.
+        value: what it sorts by; NaN where there is no number.
+    """
+
+    mean: str
+    std: str = ""
+    rank: Rank = 0
+    numeric: bool = True
+    value: float = float("nan")
+
+    @property
+    def text(self) -> str:
+        """Both, as one reads them."""
+        return f"{self.mean} ± {self.std}" if self.std else self.mean
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of values under columns; the first column names the row.
+
+    Attributes:
+        columns: C of them.
+        rows: C values each: a spread over seeds, a number, text, or nothing.
+        title: what the table shows.
+        notice: what every reader must know, such as that the runs are of reduced scale.
+        notes: sentences below the table.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    title: str = ""
+    notice: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def cells(self) -> tuple[tuple[Cell, ...], ...]:
+        """The rows as text, ranked."""
+        by_column = [
+            _ranked(column, [_cell(column, row[index]) for row in self.rows])
+            for index, column in enumerate(self.columns)
+        ]
+        return tuple(zip(*by_column, strict=True))
+
+
+def _cell(column: Column, value: Value) -> Cell:
+    if value is None:
+        return Cell(MISSING)
+    if isinstance(value, str):
+        return Cell(value, numeric=False)
+    if not isinstance(value, Spread):
+        return Cell(column.notation.text(value), value=float(value))
+    std = ""
+    if column.spread and value.seeds > 1:
+        std = column.notation.text(value.std)
+    return Cell(column.notation.text(value.mean), std, value=value.mean)
+
+
+def _ranked(column: Column, cells: list[Cell]) -> list[Cell]:
+    """Mark the best and the second; what reads the same ranks the same."""
+    if column.better is None:
+        return cells
+    written = {cell.mean: cell.value for cell in cells if cell.value == cell.value}
+    order = sorted(written, key=written.__getitem__, reverse=column.better == "higher")
+    if len(order) < 2:
+        return cells
+    ranks: dict[str, Rank] = {order[0]: 1}
+    if len(order) > 2:
+        ranks[order[1]] = 2
+    return [
+        Cell(cell.mean, cell.std, ranks.get(cell.mean, 0), cell.numeric, cell.value)
+        for cell in cells
+    ]
+
+
+def comparison_table(
+    comparison: Comparison,
+    target: float | None = None,
+    notice: str | None = None,
+    title: str = "Results",
+    brief: bool = False,
+) -> Table:
+    """The results of a comparison, a row a rule.
+
+    Args:
+        comparison: the runs.
+        target: the accuracy to reach, between 0 and 1; by default `comparison.target()`.
+        notice: what every reader must know.
+        title: above the table.
+        brief: leave out what a terminal has no room for.
+    """
+    if target is None:
+        target = comparison.target()
+    scales = dict.fromkeys(scale for run in comparison.runs for scale in run.scales)
+    columns = [
+        Column("Rule"),
+        Column("Final accuracy", PERCENT, "higher", spread=True),
+        *(Column(f"Final, {s} scale", PERCENT, "higher", spread=True) for s in scales),
+    ]
+    if not brief:
+        columns += [
+            Column("Best accuracy", PERCENT, "higher", spread=True),
+            Column("Mean over rounds", PERCENT, "higher", spread=True),
+        ]
+    if target is not None:
+        reached = f"{target * 100:g} %"
+        columns += [
+            Column(f"Rounds to {reached}", COUNT, "lower", spread=not brief),
+            Column(f"Time to {reached}", SECONDS, "lower"),
+        ]
+    columns += [
+        Column("Server per round", MILLISECONDS, "lower"),
+        Column("Training per round", SECONDS),
+        Column("Sent up", MEGABYTES),
+    ]
+    if not brief:
+        columns.append(Column("Sent down", MEGABYTES))
+    if comparison.loses_uploads:
+        columns.append(Column("Lost uploads per round", Notation(decimals=2)))
+    columns += [Column("Seeds")] if brief else [Column("Rounds"), Column("Seeds")]
+
+    rows = tuple(
+        (
+            group.label,
+            group.final(),
+            *(group.final(accuracy_on(scale)) for scale in scales),
+            *(() if brief else (group.best(), group.mean())),
+            *(() if target is None else _reach(group, target)),
+            group.mean(SERVER),
+            group.mean(TRAIN),
+            group.total(BYTES_UP),
+            *(() if brief else (group.total(BYTES_DOWN),)),
+            *((group.mean(LOST),) if comparison.loses_uploads else ()),
+            *(() if brief else (float(len(group.rounds)),)),
+            float(len(group.runs)),
+        )
+        for group in comparison.groups
+    )
+    return Table(tuple(columns), rows, title, notice, notes=_notes(comparison, target))
+
+
+def _reach(group: Group, target: float) -> Sequence[Value]:
+    reach = group.reach(target)
+    if reach.reached == reach.seeds:
+        return reach.rounds, reach.seconds
+    if not reach.reached:
+        return None, None
+    # A mean over the lucky seeds alone would flatter the rule.
+    partly = f"{reach.reached} of {reach.seeds}"
+    return partly, partly
+
+
+def _notes(comparison: Comparison, target: float | None) -> tuple[str, ...]:
+    notes = []
+    if any(len(group.runs) > 1 for group in comparison.groups):
+        notes.append("± is the sample standard deviation over seeds.")
+    if target is not None and any(ACCURACY.read(run).size for run in comparison.runs):
+        notes.append(
+            f"Time to {target * 100:g} % counts training and aggregation, not evaluation; a dash "
+            "means that no seed reached the target, and 2 of 3 that only two of three seeds did."
+        )
+    return (*notes, *comparison.remarks)
