@@ -26,12 +26,13 @@ def test_the_head_learns_breeds_from_frozen_features(shared: Path) -> None:
     y_train, y_test = map(torch.from_numpy, (data.y_train, data.y_test))
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = head(*data.input_shape, data.classes)
+        model = head(features=data.input_shape[0], classes=data.classes)
         optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
         for _ in range(5):
-            for batch in torch.randperm(len(x_train)).split(64):
+            for batch in torch.split(torch.randperm(len(x_train)), 64):
                 optimiser.zero_grad()
-                cross_entropy(model(x_train[batch]), y_train[batch]).backward()
+                loss = cross_entropy(model(x_train[batch]), y_train[batch])
+                torch.autograd.backward(loss)
                 optimiser.step()
     with torch.no_grad():
         accuracy = (model(x_test).argmax(1) == y_test).float().mean().item()
