@@ -164,10 +164,10 @@ def test_the_model_runs_once(
 def test_kept_features_need_no_weights(
     images: LabelledImages, vit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "load_backbone", lambda backbone: load_backbone(vit))
+    monkeypatch.setattr(features, "load_backbone", lambda *_: load_backbone(vit))
     first = frozen_features(images, tmp_path / "cache", "owner/model")
 
-    def gone(backbone: str) -> Any:
+    def gone(*_: object) -> Any:
         raise DataError("no weights here")
 
     monkeypatch.setattr(features, "load_backbone", gone)
@@ -252,6 +252,29 @@ def test_without_a_network_one_sentence_says_what_to_do(
     assert features.VIT_B16 in message
     assert "put its config.json and model.safetensors into a folder" in message
     assert "\n" not in message
+
+
+def test_weights_are_not_fetched_when_downloads_are_forbidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import ViTModel
+
+    asked = []
+
+    def refuse(*_: object, local_files_only: bool, **__: object) -> None:
+        asked.append(local_files_only)
+        raise OSError("not on this machine")
+
+    monkeypatch.setattr(ViTModel, "from_pretrained", refuse)
+    folder = tmp_path / "stanford-dogs"
+    save_images(folder / "Images")
+    save_lists(folder, monkeypatch)
+    with pytest.raises(DataError, match="not on this machine"):
+        loaded(tmp_path, features.VIT_B16, monkeypatch)
+    assert asked == [True]
+    with pytest.raises(DataError):
+        load_backbone(features.VIT_B16)
+    assert asked == [True, True, False]
 
 
 @pytest.mark.parametrize("backbone", ["./nowhere", "/no/where", "vit"])

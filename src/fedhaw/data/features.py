@@ -37,6 +37,7 @@ def frozen_features(
     backbone: str = VIT_B16,
     *,
     batch: int = 64,
+    download: bool = True,
     progress: bool = True,
 ) -> NDArray[np.float32]:
     """Features of images, from the cache or, the first time, from the model.
@@ -47,6 +48,7 @@ def frozen_features(
         backbone: a ViT on the Hugging Face hub, or a folder with config.json and
             model.safetensors. Pickled weights are never loaded.
         batch: images at a time.
+        download: fetch weights that are not on this machine from the hub.
         progress: show a progress bar, if there is a terminal to show it on.
 
     Returns:
@@ -58,7 +60,7 @@ def frozen_features(
     path = cache / f"{feature_key(images, backbone)}.safetensors"
     features = _from_cache(path, len(images.names))
     if features is None:
-        features = _compute(images, backbone, batch, progress)
+        features = _compute(images, load_backbone(backbone, download), batch, progress)
         stored = {"sha256": _sha256(features), "backbone": backbone}
         write_bytes(path, save({"features": features}, metadata=stored))
     return features
@@ -82,8 +84,8 @@ def feature_key(images: LabelledImages, backbone: str) -> str:
     return hashlib.sha256(described.encode()).hexdigest()[:40]
 
 
-def load_backbone(backbone: str) -> Any:
-    """The pretrained ViT, frozen, from this machine or else from the hub.
+def load_backbone(backbone: str, download: bool = True) -> Any:
+    """The pretrained ViT, frozen, from this machine or else, if that is allowed, from the hub.
 
     Raises:
         DataError: it cannot be had; the sentence says what to put where.
@@ -101,7 +103,7 @@ def load_backbone(backbone: str) -> Any:
             "owner/model; correct the backbone."
         )
     # Files that are here already are used without asking the network.
-    attempts = (True,) if is_folder else (True, False)
+    attempts = (True, False) if download and not is_folder else (True,)
     for local_only in attempts:
         try:
             loaded: Any = ViTModel.from_pretrained(
@@ -128,13 +130,10 @@ def load_backbone(backbone: str) -> Any:
     ) from reason
 
 
-def _compute(
-    images: LabelledImages, backbone: str, batch: int, progress: bool
-) -> NDArray[np.float32]:
+def _compute(images: LabelledImages, model: Any, batch: int, progress: bool) -> NDArray[np.float32]:
     import torch
     from tqdm import tqdm
 
-    model = load_backbone(backbone)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
     rows: list[NDArray[np.float32]] = []
@@ -154,7 +153,7 @@ def _compute(
             bar.update(len(inputs))
     features = np.concatenate(rows)
     if not np.isfinite(features).all():
-        raise DataError(f"The ViT {backbone} gave features that are not finite; use other weights.")
+        raise DataError("The ViT gave features that are not finite; use other weights.")
     return features
 
 

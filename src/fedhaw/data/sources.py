@@ -96,7 +96,7 @@ def load(
         name_or_path: "mnist-5k" (comes with the installation), "mnist", "fashion-mnist",
             "cifar10", "stanford-dogs", or an .npz file (see `fedhaw.data.archives`).
         data_dir: folder to look in first, and to download to.
-        download: fetch what is missing from its public source.
+        download: fetch what is missing, data or weights, from its public source.
         progress: show progress bars, if there is a terminal to show them on.
         backbone: the ViT that turns Stanford Dogs' images into features: a name on the Hugging
             Face hub, or a folder.
@@ -205,7 +205,9 @@ def _dogs_features(images: dogs.DogImages, search: _Search) -> Dataset:
     # Features go where this user may write, which a shared folder of images need not be.
     cache = search.folders[-1] / "features"
     train, test = (
-        frozen_features(part, cache, search.backbone, progress=search.progress)
+        frozen_features(
+            part, cache, search.backbone, download=search.download, progress=search.progress
+        )
         for part in (images.train, images.test)
     )
     return from_arrays(
