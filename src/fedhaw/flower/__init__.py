@@ -1,0 +1,26 @@
+"""The same rules inside Flower, for deployments on real machines.
+
+`RuleStrategy` needs NumPy only, whatever framework the clients use. `fedhaw.flower.client` has a
+ready ClientApp for fedhaw's own models and client updates; it needs torch.
+"""
+
+from fedhaw.flower.checkpoints import Checkpoint
+from fedhaw.flower.errors import CheckpointError, FlowerError, NoNodes, UnsupportedArrays
+from fedhaw.flower.history import RoundReport
+from fedhaw.flower.layout import WireLayout
+from fedhaw.flower.proxy import array_proxy
+from fedhaw.flower.settings import InvalidSetting
+from fedhaw.flower.strategy import RuleStrategy
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "FlowerError",
+    "InvalidSetting",
+    "NoNodes",
+    "RoundReport",
+    "RuleStrategy",
+    "UnsupportedArrays",
+    "WireLayout",
+    "array_proxy",
+]

@@ -1,0 +1,232 @@
+"""The server's half of a federation without the network: model, rule and state.
+
+Memory: one (K, P) matrix for rules that forget the clients' models, two for FedHAW, whose state
+keeps the previous round's; they are used in turn and never copied.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+
+from fedhaw.flower.checkpoints import Checkpoint
+from fedhaw.flower.errors import CheckpointError
+from fedhaw.flower.history import describe_rule
+from fedhaw.flower.intake import Harvest
+from fedhaw.flower.layout import LayerOf, WireLayout
+from fedhaw.flower.wire import look, pack
+from fedhaw.rules import (
+    InvalidRound,
+    Round,
+    Rule,
+    StateFileError,
+    aggregate_surviving,
+    pack_state,
+    unpack_state,
+)
+
+ABSURD = 1e18
+"""No model that can still learn holds such a number; its square all but leaves float32."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the rule made of a round.
+
+    Attributes:
+        refused: clients whose models the rule would not take, and why.
+        weights: each client's weight in the new model; empty when nothing was aggregated.
+        gamma: the rule's scaling: a number, one a layer, or None.
+        note: what the rule has to say.
+    """
+
+    refused: Mapping[str, str]
+    weights: Mapping[str, float]
+    gamma: float | list[float] | None
+    note: str | None
+
+
+class Aggregator:
+    """Holds the global model and the rule's state, and moves both on round by round.
+
+    Attributes:
+        layout: how the model's arrays lie in the vector; None before the first `adopt`.
+        model: (P,) the global model.
+        record: the same as Flower's record.
+        state: the rule's.
+    """
+
+    layout: WireLayout
+    model: NDArray[Any]
+
+    def __init__(self, rule: Rule[Any], layer_of: LayerOf | None = None) -> None:
+        self.rule = rule
+        self.state = rule.init()
+        self.record: ArrayRecord | None = None
+        self._layer_of = layer_of
+        self._buffers: list[NDArray[Any]] = []
+
+    def adopt(self, arrays: ArrayRecord) -> None:
+        """Take `arrays` for the global model, if they are not what the last round returned.
+
+        Raises:
+            UnsupportedArrays: they are not something a rule can aggregate.
+        """
+        if arrays is self.record:
+            return
+        self.layout = WireLayout.of(arrays, self._layer_of)
+        self.model = self.layout.vector(arrays)
+        self.record = arrays
+
+    def matrix(self, rows: int) -> NDArray[Any]:
+        """(at least `rows`, P) memory for a round's models that the state does not hold."""
+        kept = [getattr(self.state, item.name) for item in fields(self.state)]
+        held = [array for array in kept if isinstance(array, np.ndarray)]
+        shape = (rows, self.layout.size)
+        free = [
+            buffer
+            for buffer in self._buffers
+            if not any(np.may_share_memory(buffer, array) for array in held)
+        ]
+        for buffer in free:
+            if buffer.shape[0] >= rows and buffer.shape[1] == shape[1]:
+                return buffer
+        # Too small, or none yet: what is free goes before anything new comes.
+        self._buffers = [b for b in self._buffers if not any(b is unused for unused in free)]
+        free.clear()
+        self._buffers.append(np.empty(shape, self.layout.dtype))
+        return self._buffers[-1]
+
+    def aggregate(self, harvest: Harvest) -> Outcome:
+        """Move the model on; a round that gives no usable model leaves it as it is."""
+        if not harvest.received.any():
+            return Outcome({}, {}, self._gamma(), None)
+        received = harvest.received.copy()
+        refused: dict[str, str] = {}
+        note = None
+        try:
+            model, state = self._aggregate(harvest, received, refused)
+        except InvalidRound as error:
+            self._refuse_absurd(harvest, received, refused)
+            try:
+                model, state = self._aggregate(harvest, received, refused)
+            except InvalidRound:
+                model, state, note = self.model, self.state, f"nothing aggregated: {error}"
+        if note is None and not received.any():
+            note = "every model was refused; the global model stays"
+        self.model, self.state = np.asarray(model), state
+        taken = (c for c in harvest.contributions if c not in refused)
+        first = next(taken, None)
+        rest = self.layout.rest(self.record) if self.record is not None else {}
+        if first is not None:
+            rest = harvest.contributions[first].rest
+        self.record = self.layout.record(self.model, rest)
+        weights: dict[str, float] = {}
+        if note is None:
+            weights = dict(zip(state.clients, map(float, state.weights), strict=True))
+            note = getattr(state, "note", None)
+        return Outcome(refused, weights, self._gamma(), note)
+
+    def _aggregate(
+        self, harvest: Harvest, received: NDArray[np.bool_], refused: dict[str, str]
+    ) -> tuple[Any, Any]:
+        model, state, more = aggregate_surviving(
+            self.rule,
+            self.state,
+            Round(
+                global_model=self.model,
+                client_models=harvest.models,
+                num_examples=harvest.examples,
+                received=received,
+                clients=harvest.clients,
+                layers=self.layout.layers,
+            ),
+        )
+        for client, reason in more.items():
+            refused[str(client)] = reason.removeprefix("is ")
+            received[harvest.clients.index(str(client))] = False
+        if max(-float(model.min()), float(model.max())) > ABSURD:
+            raise InvalidRound(f"The aggregated model holds numbers beyond {ABSURD:g}.")
+        return model, state
+
+    def _refuse_absurd(
+        self, harvest: Harvest, received: NDArray[np.bool_], refused: dict[str, str]
+    ) -> None:
+        """Find whose numbers, finite one by one, made the sum overflow or absurd."""
+        for row, client in enumerate(harvest.clients):
+            values = harvest.models[row]
+            least, most = float(values.min()), float(values.max())
+            if not (math.isfinite(least) and math.isfinite(most)):
+                refused[client] = "not finite"
+            elif max(-least, most) > ABSURD:
+                refused[client] = f"holds numbers beyond {ABSURD:g}"
+            else:
+                continue
+            harvest.models[row] = self.model
+            received[row] = False
+
+    def _gamma(self) -> float | list[float] | None:
+        gamma = getattr(self.state, "gamma", None)
+        if gamma is not None:
+            return float(gamma)
+        gammas = getattr(self.state, "gammas", None)
+        return None if gammas is None else [float(value) for value in gammas]
+
+    # Checkpoints.
+
+    def checkpoint(
+        self, server_round: int, examples: Mapping[str, float], cohort: int
+    ) -> Checkpoint:
+        """Where things stand; arrays are not copied."""
+        state, description = pack_state(self.state)
+        assert self.record is not None
+        return Checkpoint(
+            server_round=server_round,
+            model=self.model,
+            rest={name: look(array) for name, array in self.layout.rest(self.record).items()},
+            state=state,
+            state_description=description,
+            examples=dict(examples),
+            cohort=cohort,
+            arrays=self._described(),
+            rule=repr(describe_rule(self.rule)),
+        )
+
+    def restore(self, checkpoint: Checkpoint) -> str | None:
+        """Go back to where a checkpoint was taken; call `adopt` with the initial arrays before.
+
+        Returns:
+            What is different about the rule, if anything is.
+
+        Raises:
+            CheckpointError: the checkpoint is of another model or another rule.
+        """
+        if checkpoint.arrays != self._described():
+            raise CheckpointError(
+                "The checkpoint is of a model with other arrays than the initial ones; give "
+                "another checkpoint file, or remove this one to start afresh."
+            )
+        try:
+            self.state = unpack_state(
+                self.rule, dict(checkpoint.state), checkpoint.state_description
+            )
+        except StateFileError as error:
+            raise CheckpointError(
+                f"The checkpoint does not fit the rule: {error} Remove it to start afresh."
+            ) from error
+        self.model = checkpoint.model
+        rest = {
+            piece.name: pack(checkpoint.rest[piece.name], piece.shape, piece.dtype)
+            for piece in self.layout.whole
+        }
+        self.record = self.layout.record(self.model, rest)
+        now = repr(describe_rule(self.rule))
+        return None if now == checkpoint.rule else f"{checkpoint.rule} before, {now} now"
+
+    def _described(self) -> list[list[str]]:
+        pieces = (*self.layout.floats, *self.layout.whole)
+        return [[piece.name, str(piece.dtype), str(piece.shape)] for piece in pieces]

@@ -1,0 +1,19 @@
+"""What a user of `fedhaw.flower` can get wrong."""
+
+from fedhaw.errors import FedhawError
+
+
+class FlowerError(FedhawError):
+    """Something in a Flower app, its records or its nodes that its author can put right."""
+
+
+class UnsupportedArrays(FlowerError, ValueError):
+    """The global model's arrays are not something a rule can aggregate."""
+
+
+class NoNodes(FlowerError, RuntimeError):
+    """Nobody to train with."""
+
+
+class CheckpointError(FlowerError, ValueError):
+    """A checkpoint that is damaged, or belongs to another federation."""

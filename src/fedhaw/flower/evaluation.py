@@ -1,0 +1,68 @@
+"""What clients say about the new model."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from flwr.app import Message, MetricRecord, RecordDict
+
+from fedhaw.flower.metrics import MetricsFunction
+from fedhaw.flower.replies import is_silence, named_in
+from fedhaw.flower.roster import Roster, order
+
+log = logging.getLogger("flwr.fedhaw")
+
+
+@dataclass
+class Evaluations:
+    """Gathers clients' metrics, in the order of their names.
+
+    Attributes:
+        roster: who is who; learns who was silent.
+        examples_key: the metric that holds the number of examples.
+        combine: how the metrics are put together.
+        asked: the messages of the present round.
+    """
+
+    roster: Roster
+    examples_key: str
+    combine: MetricsFunction
+    asked: list[Message] = field(default_factory=list)
+
+    def gather(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """One record for all usable replies; None when there are none."""
+        usable: list[tuple[str, RecordDict]] = []
+        heard: set[int] = set()
+        for reply in replies:
+            node = self._node(reply)
+            if node is None:
+                continue
+            if reply.has_error():
+                log.warning("\t> node %s could not evaluate: %s", node, reply.error.reason)
+                if not is_silence(reply):
+                    heard.add(node)
+                continue
+            heard.add(node)
+            client, examples = named_in(reply.content, node, self.roster, self.examples_key)
+            if client is None or examples is None:
+                log.warning("\t> node %s: evaluation without %r", node, self.examples_key)
+                continue
+            metrics = [r for r in reply.content.values() if isinstance(r, MetricRecord)]
+            usable.append((client, RecordDict({"metrics": metrics[0]})))
+        for message in self.asked:
+            if message.metadata.dst_node_id not in heard:
+                log.warning("\t> node %s did not evaluate", message.metadata.dst_node_id)
+                self.roster.silent(message.metadata.dst_node_id, server_round)
+        self.asked = []
+        if not usable:
+            return None
+        usable.sort(key=lambda pair: order(pair[0]))
+        return self.combine([content for _, content in usable], self.examples_key)
+
+    def _node(self, reply: Message) -> int | None:
+        """Who was asked the question that this reply answers."""
+        for message in self.asked:
+            if message.metadata.message_id == reply.metadata.reply_to_message_id:
+                node: int = message.metadata.dst_node_id
+                return node
+        return None

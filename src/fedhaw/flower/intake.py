@@ -1,0 +1,218 @@
+"""One round's replies, each decoded into its row of the matrix as it comes in.
+
+A reply's arrays are written into the row kept for the node that was asked and then let go, so that
+beyond the matrix only one reply need be in memory. Rows lie in the order of the names under which
+clients are expected; should the names in the replies give another order (in the first round, or
+after nodes have restarted) rows are moved in place, because equal inputs must meet the arithmetic
+in equal order to give equal bits.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, Message, MetricRecord
+from numpy.typing import NDArray
+
+from fedhaw.flower.layout import WireLayout
+from fedhaw.flower.replies import NO_REPLY, Refusal, read
+from fedhaw.flower.roster import Roster, order, stranger
+from fedhaw.flower.wire import Unreadable
+
+
+@dataclass(frozen=True)
+class Question:
+    """A node of the cohort, with what it was sent; None when it was spared because it is silent."""
+
+    node: int
+    message: Message | None
+    spared_until: int | None = None
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What is kept of a reply once its model is in the matrix."""
+
+    client: str
+    examples: float
+    loss: float | None
+    metrics: MetricRecord
+    rest: dict[str, Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Harvest:
+    """A round as the rule wants it.
+
+    Attributes:
+        clients: K names in order; lost clients are among them if their weight is known.
+        models: (K, P) their models, a lost one's row holding the global model.
+        examples: (K,) their numbers of samples.
+        received: (K,) False where the upload was lost.
+        contributions: of the clients that answered, by name.
+        lost: why each lost client was lost, by name, or by node where no name is known.
+    """
+
+    clients: tuple[str, ...]
+    models: NDArray[Any]
+    examples: NDArray[np.float64]
+    received: NDArray[np.bool_]
+    contributions: dict[str, Contribution]
+    lost: dict[str, str]
+
+
+@dataclass
+class Intake:
+    """Takes a round's replies one by one.
+
+    Args:
+        layout: of the model.
+        global_model: (P,) what was sent out.
+        questions: whom the round is about, in the order of their expected names.
+        matrix: (at least len(questions), P) where models go; overwritten.
+        roster: who is who; learns from the replies.
+        examples_key: the metric that holds the number of examples.
+    """
+
+    layout: WireLayout
+    global_model: NDArray[Any]
+    questions: Sequence[Question]
+    matrix: NDArray[Any]
+    roster: Roster
+    examples_key: str
+    bytes_received: int = 0
+    _rows: dict[int, int] = field(default_factory=dict)
+    _by_message: dict[str, int] = field(default_factory=dict)
+    _contributions: dict[int, Contribution] = field(default_factory=dict)
+    _refusals: dict[int, Refusal] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._rows = {question.node: row for row, question in enumerate(self.questions)}
+        self._asked = {q.node: q.message for q in self.questions if q.message is not None}
+        for question in self.questions:
+            if question.message is None:
+                reason = f"silent before, to be asked again in round {question.spared_until}"
+                self._refusals[question.node] = Refusal(reason)
+
+    def take(self, reply: Message) -> str | None:
+        """Take one reply; returns what to log when nobody was waiting for it."""
+        node = self._node(reply)
+        if node is None:
+            return f"A reply from node {reply.metadata.src_node_id} answers no question; ignored."
+        if node in self._contributions or node in self._refusals:
+            return f"Node {node} replied twice; the second reply is ignored."
+        answer = read(reply, node, self.roster, self.examples_key)
+        if isinstance(answer, Refusal):
+            self._refusals[node] = answer
+            return None
+        self.bytes_received += sum(len(array.data) for array in answer.arrays.values())
+        try:
+            self.layout.read(answer.arrays, self.matrix[self._rows[node]])
+        except Unreadable as error:
+            self._refusals[node] = Refusal(str(error), answer.client, answer.examples)
+            return None
+        self._contributions[node] = Contribution(
+            answer.client,
+            answer.examples,
+            answer.loss,
+            answer.metrics,
+            self.layout.rest(answer.arrays),
+        )
+        return None
+
+    def finish(self, server_round: int) -> Harvest:
+        """Close the round: whoever has not answered by now is lost."""
+        for node in self._asked:
+            if node not in self._contributions:
+                self._refusals.setdefault(node, NO_REPLY)
+        self._refuse_duplicates()
+        self._tell_roster(server_round)
+        answered = {c.client: node for node, c in self._contributions.items()}
+        lost, lost_nodes = self._name_the_lost(set(answered))
+        examples = self.roster.examples
+        # Nobody knows the weight of a client that has never been heard of: it stays out.
+        clients = sorted({*answered, *(c for c in lost if c in examples)}, key=order)
+        sources = [self._rows[{**lost_nodes, **answered}[client]] for client in clients]
+        models = _gather(self.matrix, sources)
+        for row, client in enumerate(clients):
+            if client in lost:
+                models[row] = self.global_model
+        return Harvest(
+            clients=tuple(clients),
+            models=models,
+            examples=np.array([examples[client] for client in clients], dtype=np.float64),
+            received=np.array([client in answered for client in clients], dtype=np.bool_),
+            contributions={c: self._contributions[answered[c]] for c in clients if c in answered},
+            lost={client: lost[client] for client in sorted(lost, key=order)},
+        )
+
+    def _node(self, reply: Message) -> int | None:
+        """Whose reply this is: by its question, for an error may come from the SuperLink."""
+        if not self._by_message:  # messages get their ids when they are sent
+            self._by_message = {m.metadata.message_id: n for n, m in self._asked.items()}
+        answers = reply.metadata.reply_to_message_id
+        if answers:
+            return self._by_message.get(answers)
+        # A grid that gives messages no ids leaves only the sender's.
+        sender: int = reply.metadata.src_node_id
+        return sender if sender in self._asked else None
+
+    def _refuse_duplicates(self) -> None:
+        count = Counter(c.client for c in self._contributions.values())
+        for node, contribution in list(self._contributions.items()):
+            client = contribution.client
+            if count[client] > 1 and self.roster.bound_to(node) != client:
+                del self._contributions[node]
+                reason = f"duplicate client id: {count[client]} nodes claim to be {client!r}"
+                self._refusals[node] = Refusal(reason, client)
+
+    def _tell_roster(self, server_round: int) -> None:
+        for node, contribution in self._contributions.items():
+            self.roster.answered(node, contribution.client, contribution.examples)
+        for node, refusal in self._refusals.items():
+            if refusal.silent:
+                self.roster.silent(node, server_round)
+            elif node in self._asked:
+                self.roster.spoke(node)
+                if refusal.client is not None and refusal.examples is not None:
+                    self.roster.answered(node, refusal.client, refusal.examples)
+
+    def _name_the_lost(self, answered: set[str]) -> tuple[dict[str, str], dict[str, int]]:
+        """Lost clients' reasons, and the node whose row stands for each.
+
+        A silent node whose client answered through another node is that client's former life: the
+        client is not lost.
+        """
+        reasons: dict[str, str] = {}
+        nodes: dict[str, int] = {}
+        for node, refusal in self._refusals.items():
+            client = refusal.client or self.roster.name(node)
+            if client in answered:
+                if refusal.silent or self._asked.get(node) is None:
+                    continue
+                client = stranger(node)
+            if client not in reasons or not refusal.silent:
+                reasons[client] = refusal.reason
+            nodes.setdefault(client, node)
+        return reasons, nodes
+
+
+def _gather(matrix: NDArray[Any], sources: Sequence[int]) -> NDArray[Any]:
+    """The rows `sources` of a matrix as its first rows, moved in place with one row to spare."""
+    at = list(range(len(matrix)))  # which original row lies in each place
+    place = list(at)  # where each original row lies
+    spare: NDArray[Any] | None = None
+    for target, source in enumerate(sources):
+        here = place[source]
+        if here == target:
+            continue
+        spare = np.empty_like(matrix[0]) if spare is None else spare
+        spare[:] = matrix[target]
+        matrix[target] = matrix[here]
+        matrix[here] = spare
+        moved = at[target]
+        at[target], at[here] = source, moved
+        place[source], place[moved] = target, here
+    return matrix[: len(sources)]

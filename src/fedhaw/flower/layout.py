@@ -1,0 +1,186 @@
+"""How the arrays of a Flower app lie in one flat vector.
+
+Floating-point arrays follow each other in the order of the app's ArrayRecord. Whole-number arrays,
+such as batch norm's counter of batches, have no place in a weighted sum: they travel beside the
+vector and stay whole.
+
+FedLWS asks where layers begin. Named arrays tell: "conv1.weight" and "conv1.bias" are one layer
+because they share "conv1"; running statistics are a layer of their own. Arrays without such names
+(an app that sends a list of NumPy arrays) begin a layer with every array of two or more dimensions,
+since a bias follows its weights in every framework that sends lists.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import groupby
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+
+from fedhaw.flower.errors import UnsupportedArrays
+from fedhaw.flower.wire import Unreadable, look, pack
+
+LayerOf: TypeAlias = Callable[[str], str]
+"""The name of the layer an array belongs to; neighbours with equal names are one layer."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One array of the model: its name, shape and dtype, and its place in the vector if it has one.
+
+    `start` and `stop` are both 0 for whole-number arrays.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    start: int = 0
+    stop: int = 0
+
+
+@dataclass(frozen=True)
+class WireLayout:
+    """Where each array of an ArrayRecord lies in the flat vector.
+
+    Attributes:
+        floats: floating-point arrays, in the order of the vector.
+        whole: whole-number and boolean arrays.
+        names: all names, in the order of the record.
+        dtype: of the vector: float64 if any array is, otherwise float32.
+        layers: one slice per layer, covering the vector in order.
+    """
+
+    floats: tuple[Piece, ...]
+    whole: tuple[Piece, ...]
+    names: tuple[str, ...]
+    dtype: np.dtype[Any]
+    layers: tuple[slice, ...]
+
+    @classmethod
+    def of(cls, arrays: ArrayRecord, layer_of: LayerOf | None = None) -> "WireLayout":
+        """Lay out the global model.
+
+        Args:
+            arrays: the model's arrays.
+            layer_of: which layer an array belongs to, by its name; default as described above.
+
+        Raises:
+            UnsupportedArrays: an array is neither of floats nor of whole numbers, or there is none.
+        """
+        floats: list[Piece] = []
+        whole: list[Piece] = []
+        end = 0
+        for name, array in arrays.items():
+            try:
+                values = look(array)
+            except Unreadable as error:
+                raise UnsupportedArrays(
+                    f"Array {name!r} of the initial arrays {error}; send NumPy arrays."
+                ) from error
+            dtype = values.dtype.newbyteorder("=")
+            if dtype.kind == "f" and values.size:
+                floats.append(Piece(name, values.shape, dtype, end, end + values.size))
+                end += values.size
+            elif dtype.kind in "iubf":
+                whole.append(Piece(name, values.shape, dtype))
+            else:
+                raise UnsupportedArrays(
+                    f"Array {name!r} of the initial arrays is of {dtype}; a rule aggregates real "
+                    "numbers: convert it to float32, or keep it out of the record."
+                )
+        if not floats:
+            raise UnsupportedArrays(
+                "The initial arrays hold no floating-point numbers; pass the model's parameters "
+                "as an ArrayRecord."
+            )
+        widest = np.result_type(np.float32, *(piece.dtype for piece in floats))
+        return cls(
+            floats=tuple(floats),
+            whole=tuple(whole),
+            names=tuple(arrays.keys()),
+            dtype=np.dtype(np.float64 if widest.itemsize > 4 else np.float32),
+            layers=_layers(floats, layer_of),
+        )
+
+    @property
+    def size(self) -> int:
+        """P, the length of the vector."""
+        return self.floats[-1].stop
+
+    def read(self, arrays: ArrayRecord, out: NDArray[Any]) -> None:
+        """Write a record's floats into `out`, (P,), each straight from its bytes.
+
+        Raises:
+            Unreadable: the record does not hold exactly this model's arrays; `out` is then partly
+                written.
+        """
+        if set(arrays.keys()) != set(self.names):
+            missing = sorted(set(self.names) - set(arrays.keys()))
+            strange = sorted(set(arrays.keys()) - set(self.names))
+            what = f"lacks {missing[0]!r}" if missing else f"has an unknown array {strange[0]!r}"
+            raise Unreadable(f"wrong arrays: the model {what}")
+        for piece in self.floats:
+            out[piece.start : piece.stop] = _checked(piece, arrays[piece.name]).reshape(-1)
+        for piece in self.whole:
+            _checked(piece, arrays[piece.name])
+
+    def vector(self, arrays: ArrayRecord) -> NDArray[Any]:
+        """(P,) the floats of a record that is known to fit."""
+        vector = np.empty(self.size, self.dtype)
+        self.read(arrays, vector)
+        return vector
+
+    def rest(self, arrays: ArrayRecord) -> dict[str, Array]:
+        """The whole-number arrays of a record that is known to fit, as they travel."""
+        return {piece.name: arrays[piece.name] for piece in self.whole}
+
+    def record(self, vector: NDArray[Any], rest: dict[str, Array]) -> ArrayRecord:
+        """The model's ArrayRecord, each array in its own dtype and in the original order."""
+        arrays = {
+            piece.name: pack(vector[piece.start : piece.stop], piece.shape, piece.dtype)
+            for piece in self.floats
+        }
+        arrays.update(rest)
+        record = ArrayRecord()
+        for name in self.names:
+            record[name] = arrays[name]
+        return record
+
+
+def _checked(piece: Piece, array: Array) -> NDArray[Any]:
+    try:
+        values = look(array)
+    except Unreadable as error:
+        raise Unreadable(f"unreadable: {piece.name!r} {error}") from error
+    if values.shape != piece.shape:
+        raise Unreadable(
+            f"wrong shape: {piece.name!r} is {values.shape}, the global model's {piece.shape}"
+        )
+    if values.dtype.newbyteorder("=") != piece.dtype:
+        raise Unreadable(
+            f"wrong dtype: {piece.name!r} is {values.dtype}, the global model's {piece.dtype}"
+        )
+    return values
+
+
+def _layers(floats: list[Piece], layer_of: LayerOf | None) -> tuple[slice, ...]:
+    keys: list[object] = []
+    matrices = 0
+    for piece in floats:
+        if layer_of is not None:
+            keys.append(layer_of(piece.name))
+        elif "." in piece.name:
+            module, _, own = piece.name.rpartition(".")
+            keys.append((module, own.startswith("running_")))
+        else:
+            matrices += len(piece.shape) >= 2
+            keys.append(matrices)
+    pairs = zip(keys, floats, strict=True)
+    groups = [
+        [piece for _, piece in group] for _, group in groupby(pairs, key=lambda pair: pair[0])
+    ]
+    assert all(prod(piece.shape) for group in groups for piece in group)
+    return tuple(slice(group[0].start, group[-1].stop) for group in groups)

@@ -1,0 +1,151 @@
+"""What one reply is worth: a model to aggregate, or a reason why there is none.
+
+Nothing here trusts the sender. A reply counts only if it answers a question of this round, carries
+exactly one ArrayRecord and one MetricRecord with a usable number of examples, and comes from a
+node that may speak for the client it names.
+"""
+
+import math
+from dataclasses import dataclass
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+
+from fedhaw.flower.roster import Roster
+
+CLIENT_KEYS = ("client-id", "partition-id")
+"""Where a reply's ConfigRecord names its client; the first one found counts."""
+
+LOSS_KEYS = ("train-loss", "train_loss", "loss")
+LONGEST_NAME = 200
+
+# Flower's error codes that mean: whoever was asked did not answer, and may not next time either.
+_SILENT = {
+    3: "no reply before the message expired",
+    4: "reply lost on the way",
+    5: "node unavailable",
+    8: "client process died",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A reply whose envelope is in order; its arrays have not been looked at yet."""
+
+    client: str
+    examples: float
+    arrays: ArrayRecord
+    metrics: MetricRecord
+
+    @property
+    def loss(self) -> float | None:
+        """The client's own training loss, if it reports one."""
+        for key in LOSS_KEYS:
+            value = self.metrics.get(key)
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                return float(value)
+        return None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a node that was asked contributes no model this round.
+
+    Attributes:
+        reason: in a few words.
+        client: whom it spoke for, if it could be read.
+        examples: that client's number of samples, if it could be read.
+        silent: nobody answered, so that asking again at once would cost another deadline.
+    """
+
+    reason: str
+    client: str | None = None
+    examples: float | None = None
+    silent: bool = False
+
+
+NO_REPLY = Refusal("no reply before the deadline", silent=True)
+
+
+def read(reply: Message, node: int, roster: Roster, examples_key: str) -> Answer | Refusal:
+    """Judge the envelope of one reply.
+
+    Args:
+        reply: what came back.
+        node: who was asked the question it answers.
+        roster: who may speak for whom.
+        examples_key: the metric that holds the number of examples.
+    """
+    if reply.has_error():
+        return _refusal_of_error(reply)
+    content = reply.content
+    client = _client(content, node, roster)
+    if isinstance(client, Refusal):
+        return client
+    records = [record for record in content.values() if isinstance(record, MetricRecord)]
+    if len(records) != 1:
+        return Refusal(f"{len(records)} MetricRecords where one is expected", client)
+    metrics = records[0]
+    examples = metrics.get(examples_key)
+    if examples is None:
+        return Refusal(f"no metric {examples_key!r}", client)
+    if isinstance(examples, (bool, list)) or not _usable(examples):
+        return Refusal(f"metric {examples_key!r} is {examples}", client)
+    arrays = [record for record in content.values() if isinstance(record, ArrayRecord)]
+    if len(arrays) != 1:
+        reason = f"{len(arrays)} ArrayRecords where one is expected"
+        return Refusal(reason, client, float(examples))
+    return Answer(client, float(examples), arrays[0], metrics)
+
+
+def named_in(
+    content: RecordDict, node: int, roster: Roster, examples_key: str
+) -> tuple[str | None, float | None]:
+    """The client and its number of examples that a reply without a model states, if it does."""
+    client = _client(content, node, roster)
+    if isinstance(client, Refusal):
+        return None, None
+    for record in content.values():
+        if isinstance(record, MetricRecord):
+            examples = record.get(examples_key)
+            if isinstance(examples, (int, float)) and _usable(examples):
+                return client, float(examples)
+    return client, None
+
+
+def is_silence(reply: Message) -> bool:
+    """Whether an error says that nobody answered."""
+    return reply.has_error() and reply.error.code in _SILENT
+
+
+def _usable(examples: float) -> bool:
+    return math.isfinite(examples) and 0 <= examples < 2**63
+
+
+def _refusal_of_error(reply: Message) -> Refusal:
+    code, text = reply.error.code, (reply.error.reason or "").strip()
+    if code in _SILENT:
+        return Refusal(_SILENT[code], silent=True)
+    lines = text.splitlines()
+    # The last line of a traceback names the exception.
+    detail = lines[-1].strip()[:200] if lines else f"Flower error code {code}"
+    return Refusal(f"exception: {detail}")
+
+
+def _client(content: RecordDict, node: int, roster: Roster) -> str | Refusal:
+    claimed: str | int | None = None
+    for record in content.values():
+        if not isinstance(record, ConfigRecord):
+            continue
+        for key in CLIENT_KEYS:
+            if key in record and claimed is None:
+                value = record[key]
+                if isinstance(value, bool) or not isinstance(value, (str, int)):
+                    return Refusal(f"{key} is neither a text nor a whole number")
+                claimed = value
+    if claimed is None:
+        return roster.bound_to(node) or roster.registered.get(node) or str(node)
+    client = str(claimed)
+    if not client.strip() or len(client) > LONGEST_NAME:
+        return Refusal(f"client id is empty or longer than {LONGEST_NAME} characters")
+    objection = roster.objection(node, client)
+    return client if objection is None else Refusal(objection)

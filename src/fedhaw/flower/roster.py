@@ -1,0 +1,100 @@
+"""Who is who among the nodes, and who is worth asking.
+
+Flower knows nodes by random numbers that change when an unauthenticated node restarts. Coefficients
+belong to clients, so a client has a name of its own, which it states in each reply. The roster
+remembers which node spoke for which client, how many samples stand behind it, and which nodes did
+not answer: Flower goes on listing a dead node for up to a minute, and a node behind a broken link
+for as long as its heartbeat gets through now and then.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+LONGEST_PAUSE = 16
+"""Rounds; a node that never answers is still asked once in so many."""
+
+
+def order(name: str) -> tuple[int, int, str]:
+    """Sorts client names: whole numbers by value, then texts."""
+    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
+
+
+def stranger(node: int) -> str:
+    """What to call a node whose client has never been heard of."""
+    return f"node {node}"
+
+
+@dataclass
+class Roster:
+    """What the server knows of its nodes and clients.
+
+    Attributes:
+        bound: the only client each registered node may speak for, by the name under which it was
+            registered; None when clients' own word is taken.
+        clients: the client each node last spoke for.
+        examples: each client's last known number of samples.
+        registered: names under which authenticated nodes were registered.
+    """
+
+    bound: Mapping[str, str] | None = None
+    clients: dict[int, str] = field(default_factory=dict)
+    examples: dict[str, float] = field(default_factory=dict)
+    registered: dict[int, str] = field(default_factory=dict)
+    _misses: dict[int, int] = field(default_factory=dict)
+    _pause_until: dict[int, int] = field(default_factory=dict)
+
+    def name(self, node: int) -> str:
+        """The client a node speaks for, as far as is known."""
+        known = self.bound_to(node) or self.clients.get(node)
+        return known if known is not None else stranger(node)
+
+    def is_known(self, node: int) -> bool:
+        """Whether the node's client and its number of samples are known."""
+        return self.examples.get(self.name(node)) is not None
+
+    def bound_to(self, node: int) -> str | None:
+        """The client an authenticated node is bound to; None when it is bound to none."""
+        if self.bound is None:
+            return None
+        return self.bound.get(self.registered.get(node, ""))
+
+    def objection(self, node: int, client: str) -> str | None:
+        """Why `node` may not speak for `client`; None when it may."""
+        if self.bound is None:
+            return None
+        own = self.bound_to(node)
+        if own is not None and own != client:
+            return f"claims to be {client!r} but its node is bound to {own!r}"
+        if own is None and client in self.bound.values():
+            return f"claims to be {client!r}, which is bound to another node"
+        return None
+
+    def answered(self, node: int, client: str, examples: float) -> None:
+        """The node answered for a client."""
+        self.clients[node] = client
+        self.examples[client] = examples
+        self.spoke(node)
+
+    def spoke(self, node: int) -> None:
+        """The node answered, if only with an error: it is alive and is asked again at once."""
+        self._misses.pop(node, None)
+        self._pause_until.pop(node, None)
+
+    def silent(self, node: int, server_round: int) -> None:
+        """The node was asked and did not answer: it is spared for 1, 2, 4, ... rounds."""
+        misses = self._misses.get(node, 0) + 1
+        self._misses[node] = misses
+        pause = min(2 ** (misses - 1), LONGEST_PAUSE)
+        self._pause_until[node] = server_round + pause + 1
+
+    def paused_until(self, node: int, server_round: int) -> int | None:
+        """The round in which the node is to be asked again; None when it may be asked now."""
+        until = self._pause_until.get(node, 0)
+        return until if until > server_round else None
+
+    def forget_absent(self, present: Iterable[int]) -> None:
+        """A node that Flower no longer lists has left: should it return, it is asked at once."""
+        here = set(present)
+        for table in (self._misses, self._pause_until):
+            for node in [node for node in table if node not in here]:
+                del table[node]

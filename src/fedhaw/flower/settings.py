@@ -1,0 +1,65 @@
+"""A strategy's settings, checked once."""
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedhaw.flower.errors import FlowerError
+
+HEARTBEAT = 60.0
+"""Seconds after which Flower itself notices that a node is dead."""
+
+
+class InvalidSetting(FlowerError, ValueError):
+    """A setting of the strategy that cannot work."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """See `fedhaw.flower.RuleStrategy`, whose arguments these are."""
+
+    fraction_train: float
+    fraction_evaluate: float
+    min_train_nodes: int
+    min_evaluate_nodes: int
+    min_available_nodes: int
+    examples_key: str
+    arrays_key: str
+    config_key: str
+    round_deadline: float | None
+    nodes_timeout: float
+    seed: int
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_every: int
+    history: str | os.PathLike[str] | None
+    description: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("fraction_train", "fraction_evaluate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InvalidSetting(
+                    f"{name} is {getattr(self, name)}; give a share of the nodes from 0 to 1."
+                )
+        for name in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "seed"):
+            if getattr(self, name) < 0:
+                raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be 0 or more.")
+        if self.checkpoint_every < 1:
+            raise InvalidSetting(
+                f"checkpoint_every is {self.checkpoint_every}; give a number of rounds, 1 or more."
+            )
+        for name in ("round_deadline", "nodes_timeout"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidSetting(f"{name} is {value}; give a number of seconds above 0.")
+        unknown = set(self.description) - {"name", "config", "clients"}
+        if unknown:
+            raise InvalidSetting(
+                f"description has an unknown entry {min(unknown)!r}; a history's first line takes "
+                "name, config and clients."
+            )
+
+    @property
+    def nodes_needed(self) -> int:
+        """How many nodes the first round waits for."""
+        least = self.min_train_nodes if self.fraction_train else 0
+        return max(self.min_available_nodes, least)

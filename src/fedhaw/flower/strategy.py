@@ -1,0 +1,351 @@
+"""Any of fedhaw's rules as a Flower strategy.
+
+    strategy = RuleStrategy(fedhaw.FedHAW(eta=0.01, eta_gamma=1e-3, eta_lambda=1e-2))
+    result = strategy.start(grid, initial_arrays=arrays, num_rounds=10)
+
+in place of Flower's `FedAvg()`; clients need no change. A client of the round's cohort that does
+not return a usable model, for whatever reason, is lost: the rule sees the current global model in
+its place, the round's metrics and the log name it with the reason, and the run goes on.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fedhaw.flower.aggregator import Aggregator
+from fedhaw.flower.cohort import Recruiter, ask
+from fedhaw.flower.evaluation import Evaluations
+from fedhaw.flower.exchange import exchange
+from fedhaw.flower.history import RoundReport
+from fedhaw.flower.intake import Intake, Question
+from fedhaw.flower.layout import LayerOf
+from fedhaw.flower.memory import Memory
+from fedhaw.flower.metrics import MetricsFunction, weighted_mean
+from fedhaw.flower.roster import Roster
+from fedhaw.flower.settings import Settings
+from fedhaw.rules import Rule
+
+EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
+
+log = logging.getLogger("flwr.fedhaw")
+
+
+class RuleStrategy(Strategy):
+    """A fedhaw rule as a Flower strategy.
+
+    The arguments up to `evaluate_metrics_aggr_fn` are those of Flower's FedAvg.
+
+    Args:
+        rule: FedAvg, FedAdp, FedHyperG, FedLWS, FedLAW or FedHAW, or a rule of your own.
+        fraction_train: share of the nodes that train in a round.
+        fraction_evaluate: share of the nodes that evaluate after a round; 0 for none.
+        min_train_nodes: train on at least so many, if they are there.
+        min_evaluate_nodes: evaluate on at least so many, if they are there.
+        min_available_nodes: wait for so many nodes before the first round.
+        weighted_by_key: the metric in which clients report their number of examples.
+        arrayrecord_key: under which the model is sent.
+        configrecord_key: under which the configuration is sent.
+        train_metrics_aggr_fn: how clients' training metrics are put together; their contents come
+            without the arrays, ordered by client. Default: mean weighted by examples.
+        evaluate_metrics_aggr_fn: the same for evaluation.
+        round_deadline: seconds after which a round goes on without those who have not answered.
+            Flower itself notices a dead node after 60 s; choose less, but more than the slowest
+            client needs. Default: the `timeout` given to `start`.
+        nodes_timeout: seconds to wait for `min_available_nodes`, after which the run begins with
+            those who are there.
+        seed: of the draws when only a fraction of the nodes takes part.
+        node_clients: which client each registered node speaks for, from the name under which
+            `flwr supernode register` knows it; nobody else may then use these clients' ids.
+        roll_call: ask every new node for its client's id and number of examples before it first
+            takes part (the app's `query` function answers). Makes draws repeatable from the first
+            round on, and gives a client its weight even if its first upload is lost. Default:
+            only when a fraction of the nodes takes part.
+        layer_of: the layer an array belongs to, by the array's name; for FedLWS.
+        checkpoint: file in which model, rule state and round are kept; if it is there when `start`
+            is called, the run goes on after the round it holds.
+        checkpoint_every: rounds between two checkpoints; the last round is always kept.
+        history: file for a history in the simulator's format.
+        description: further entries of the history's first line: "name", "config", "clients".
+
+    Attributes:
+        reports: what happened, a `RoundReport` a round.
+        state: the rule's state.
+    """
+
+    def __init__(
+        self,
+        rule: Rule[Any],
+        *,
+        fraction_train: float = 1.0,
+        fraction_evaluate: float = 1.0,
+        min_train_nodes: int = 2,
+        min_evaluate_nodes: int = 2,
+        min_available_nodes: int = 2,
+        weighted_by_key: str = "num-examples",
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+        train_metrics_aggr_fn: MetricsFunction | None = None,
+        evaluate_metrics_aggr_fn: MetricsFunction | None = None,
+        round_deadline: float | None = None,
+        nodes_timeout: float = 120.0,
+        seed: int = 0,
+        node_clients: Mapping[str, str] | None = None,
+        roll_call: bool | None = None,
+        layer_of: LayerOf | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 1,
+        history: str | os.PathLike[str] | None = None,
+        description: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.settings = Settings(
+            fraction_train=fraction_train,
+            fraction_evaluate=fraction_evaluate,
+            min_train_nodes=min_train_nodes,
+            min_evaluate_nodes=min_evaluate_nodes,
+            min_available_nodes=min_available_nodes,
+            examples_key=weighted_by_key,
+            arrays_key=arrayrecord_key,
+            config_key=configrecord_key,
+            round_deadline=round_deadline,
+            nodes_timeout=nodes_timeout,
+            seed=seed,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            history=history,
+            description=dict(description or {}),
+        )
+        self.rule = rule
+        self.reports: list[RoundReport] = []
+        self.roster = Roster(bound=node_clients)
+        self._train_metrics = train_metrics_aggr_fn or weighted_mean
+        self._aggregator = Aggregator(rule, layer_of)
+        self._recruiter = Recruiter(
+            roster=self.roster,
+            minimum=self.settings.nodes_needed,
+            timeout=nodes_timeout,
+            seed=seed,
+            roll_call=fraction_train < 1 if roll_call is None else roll_call,
+            examples_key=weighted_by_key,
+        )
+        self._evaluations = Evaluations(
+            self.roster, weighted_by_key, evaluate_metrics_aggr_fn or weighted_mean
+        )
+        self._questions: list[Question] = []
+        self._bytes_sent = 0
+        self._deadline = round_deadline
+
+    @property
+    def state(self) -> Any:
+        """The rule's state after the last round."""
+        return self._aggregator.state
+
+    def summary(self) -> None:
+        """Log what this strategy does."""
+        deadline = "none" if self._deadline is None else f"{self._deadline:g} s"
+        log.info("\t├──> Rule: %s", self.rule)
+        log.info("\t├──> Round deadline: %s", deadline)
+        log.info("\t└──> Checkpoint: %s", self.settings.checkpoint or "none")
+
+    # Training.
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Draw the round's cohort and write to it; a list, because Flower iterates twice."""
+        settings = self.settings
+        self._aggregator.adopt(arrays)
+        self._questions = []
+        if settings.fraction_train == 0:
+            return []
+        cohort = self._recruiter.draw(
+            self._recruiter.present(grid),
+            settings.fraction_train,
+            settings.min_train_nodes,
+            server_round,
+            purpose=0,
+        )
+        config["server-round"] = server_round
+        content = RecordDict({settings.arrays_key: arrays, settings.config_key: config})
+        asked, spared = ask(
+            self.roster, cohort, content, MessageType.TRAIN, server_round, self._deadline
+        )
+        places = {node: place for place, node in enumerate(cohort)}
+        self._questions = sorted([*asked, *spared], key=lambda question: places[question.node])
+        size = sum(len(array.data) for array in arrays.values())
+        self._bytes_sent = size * len(asked)
+        log.info(
+            "configure_train: asking %d of %d nodes, %d are spared after not answering",
+            len(asked), len(cohort), len(spared),
+        )  # fmt: skip
+        return [question.message for question in asked if question.message is not None]
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Decode the replies, count the lost, and let the rule make the next global model.
+
+        Returns the global model also when every client was lost; it is then the old one.
+        """
+        begin = time.perf_counter()
+        aggregator, settings = self._aggregator, self.settings
+        intake = Intake(
+            layout=aggregator.layout,
+            global_model=aggregator.model,
+            questions=self._questions,
+            matrix=aggregator.matrix(len(self._questions)),
+            roster=self.roster,
+            examples_key=settings.examples_key,
+        )
+        for reply in replies:
+            complaint = intake.take(reply)
+            if complaint is not None:
+                log.warning("aggregate_train: %s", complaint)
+        received = time.perf_counter()
+        harvest = intake.finish(server_round)
+        outcome = aggregator.aggregate(harvest)
+        lost = {**harvest.lost, **outcome.refused}
+        survivors = {c: v for c, v in harvest.contributions.items() if c not in lost}
+        self.reports.append(
+            RoundReport(
+                server_round=server_round,
+                clients=harvest.clients,
+                lost=lost,
+                weights=outcome.weights,
+                gamma=outcome.gamma,
+                client_loss={c: v.loss for c, v in survivors.items() if v.loss is not None},
+                seconds={"train": received - begin, "aggregate": time.perf_counter() - received},
+                bytes={"up": intake.bytes_received, "down": self._bytes_sent},
+                note=outcome.note,
+            )
+        )
+        self._log_losses(self.reports[-1], len(survivors))
+        contents = [RecordDict({"metrics": c.metrics}) for c in survivors.values()]
+        metrics = MetricRecord()
+        if contents:
+            metrics = self._train_metrics(contents, settings.examples_key)
+        metrics["clients-asked"] = len(self._questions)
+        metrics["clients-lost"] = len(lost)
+        for client in lost:
+            metrics[f"lost/{client}"] = 1
+        if isinstance(outcome.gamma, float):
+            metrics["gamma"] = outcome.gamma
+        return aggregator.record, metrics
+
+    # Evaluation by clients.
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Draw the nodes that evaluate the new model and write to them."""
+        settings = self.settings
+        if settings.fraction_evaluate == 0:
+            return []
+        cohort = self._recruiter.draw(
+            self._recruiter.present(grid),
+            settings.fraction_evaluate,
+            settings.min_evaluate_nodes,
+            server_round,
+            purpose=1,
+        )
+        config["server-round"] = server_round
+        content = RecordDict({settings.arrays_key: arrays, settings.config_key: config})
+        # The round is over: who was silent in it is spared from its evaluation, too.
+        asked, _ = ask(
+            self.roster, cohort, content, MessageType.EVALUATE, server_round, self._deadline
+        )
+        self._evaluations.asked = [q.message for q in asked if q.message is not None]
+        return self._evaluations.asked
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """The clients' metrics put together, without those that cannot be used."""
+        return self._evaluations.gather(server_round, replies)
+
+    # The run.
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFunction | None = None,
+    ) -> Result:
+        """Run the federation; arguments and result are those of Flower's strategies.
+
+        With a checkpoint the run goes on after the round it holds; the result then has the metrics
+        of the rounds that were run this time.
+        """
+        begin = time.perf_counter()
+        self._deadline = min(timeout, self.settings.round_deadline or timeout)
+        train_config = ConfigRecord() if train_config is None else train_config
+        evaluate_config = ConfigRecord() if evaluate_config is None else evaluate_config
+        log.info("Starting %s, %d rounds:", type(self).__name__, num_rounds)
+        self.summary()
+        memory = Memory(self.settings, self._aggregator, self.roster)
+        done, arrays = memory.restore(initial_arrays)
+        if done:
+            self._recruiter.wait_for_all(memory.cohort)
+        result = Result(arrays=arrays)
+        if done == 0 and evaluate_fn is not None:
+            initial = evaluate_fn(0, arrays)
+            if initial is not None:
+                result.evaluate_metrics_serverapp[0] = initial
+        for server_round in range(done + 1, num_rounds + 1):
+            log.info("")
+            log.info("[ROUND %d/%d]", server_round, num_rounds)
+            messages = self.configure_train(server_round, arrays, train_config, grid)
+            replies = exchange(grid, messages, self._deadline)
+            new_arrays, metrics = self.aggregate_train(server_round, replies)
+            arrays = arrays if new_arrays is None else new_arrays
+            result.arrays = arrays
+            if metrics is not None:
+                result.train_metrics_clientapp[server_round] = metrics
+            self._evaluate(server_round, arrays, evaluate_config, evaluate_fn, grid, result)
+            memory.keep(self.reports[-1], len(self._questions), server_round == num_rounds)
+        memory.end(time.perf_counter() - begin)
+        log.info("Finished in %.1f s", time.perf_counter() - begin)
+        return result
+
+    def _evaluate(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        evaluate_fn: EvaluateFunction | None,
+        grid: Grid,
+        result: Result,
+    ) -> None:
+        begin = time.perf_counter()
+        messages = self.configure_evaluate(server_round, arrays, config, grid)
+        assert self._deadline is not None
+        by_clients = self.aggregate_evaluate(server_round, exchange(grid, messages, self._deadline))
+        if by_clients is not None:
+            result.evaluate_metrics_clientapp[server_round] = by_clients
+        by_server = None if evaluate_fn is None else evaluate_fn(server_round, arrays)
+        if by_server is not None:
+            log.info("\t└──> Server's evaluation: %s", dict(by_server))
+            result.evaluate_metrics_serverapp[server_round] = by_server
+        report = self.reports[-1]
+        self.reports[-1] = replace(
+            report,
+            evaluation=dict(by_server or by_clients or {}),
+            seconds={**report.seconds, "evaluate": time.perf_counter() - begin},
+        )
+
+    def _log_losses(self, report: RoundReport, survivors: int) -> None:
+        log.info("aggregate_train: %d models, %d lost", survivors, len(report.lost))
+        for client, reason in report.lost.items():
+            log.warning("\t> lost: client %s: %s", client, reason)
+        if report.note is not None:
+            log.warning("\t> %s", report.note)

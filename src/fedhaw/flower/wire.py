@@ -1,0 +1,68 @@
+"""Flower's arrays as bytes, read and written without a copy more than is needed.
+
+A Flower `Array` carries the bytes of a .npy file. Reading one through `Array.numpy()` copies it
+once into a new array, and adding that to a sum reads it again. Here the numbers are looked at where
+they lie in the message, so that the only copy made is the one into the matrix of client models.
+"""
+
+import io
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from flwr.app import Array
+from numpy.typing import NDArray
+
+NUMPY = "numpy.ndarray"
+
+
+class Unreadable(ValueError):
+    """Bytes that do not hold the array they should; the text says why, in a few words."""
+
+
+def look(array: Array) -> NDArray[Any]:
+    """The array's values, read-only, without copying them.
+
+    Raises:
+        Unreadable: the bytes are not those of one plain NumPy array.
+    """
+    if array.stype != NUMPY:
+        raise Unreadable(f"is serialised as {array.stype!r}, not {NUMPY!r}")
+    data = array.data
+    try:
+        stream = io.BytesIO(data)  # shares the bytes: CPython copies them only when written to
+        version = np.lib.format.read_magic(stream)
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, fortran, dtype = read_header(stream)
+        if dtype.hasobject:
+            raise Unreadable("holds Python objects")
+        count, offset = prod(shape), stream.tell()
+        if offset + count * dtype.itemsize != len(data):
+            raise Unreadable("has more or fewer bytes than its shape asks for")
+        flat = np.frombuffer(data, dtype, count, offset) if count else np.empty(0, dtype)
+        return flat.reshape(shape, order="F" if fortran else "C")
+    except Unreadable:
+        raise
+    except Exception as error:  # a header written by a stranger can fail in any way
+        raise Unreadable("is not a NumPy array") from error
+
+
+def pack(values: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Values, contiguous, of any shape with the right number of them, as Flower's array."""
+    values = np.ascontiguousarray(values, dtype=dtype)
+    data = b"".join((_header(shape, dtype.str), values.data if values.size else b""))
+    return Array(dtype=str(dtype), shape=shape, stype=NUMPY, data=data)
+
+
+@lru_cache(maxsize=4096)
+def _header(shape: tuple[int, ...], descr: str) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": descr, "fortran_order": False, "shape": shape}
+    )
+    return stream.getvalue()

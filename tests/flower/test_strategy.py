@@ -1,0 +1,228 @@
+"""RuleStrategy on a grid in memory: one run, seen from outside."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
+from numpy.typing import NDArray
+
+import fedhaw
+from fedhaw.flower import InvalidSetting, NoNodes, RuleStrategy, array_proxy
+from fedhaw.rules import Round, Rule
+
+
+def flat(record: ArrayRecord) -> NDArray[Any]:
+    floats = [array.numpy().reshape(-1) for array in record.values()]
+    return np.concatenate([values for values in floats if values.dtype.kind == "f"])
+
+
+RULES: dict[str, Rule[Any]] = {
+    "fedavg": fedhaw.FedAvg(),
+    "fedadp": fedhaw.FedAdp(),
+    "fedhyper": fedhaw.FedHyperG(),
+    "fedlws": fedhaw.FedLWS(),
+    "fedhaw": fedhaw.FedHAW(eta=0.1, eta_gamma=1e-3, eta_lambda=1e-2),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_gives_what_it_gives_on_its_own(
+    name: str, flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    rule, steps, sizes = RULES[name], (0.1, -0.3, 0.2), (10, 20, 5)
+    clients = {100 - k: flower.moving(k, steps[k], sizes[k]) for k in range(3)}
+    strategy = RuleStrategy(rule, fraction_evaluate=0.0)
+    result = strategy.start(flower.Grid(clients), arrays, num_rounds=4)
+
+    w, state = flat(arrays), rule.init()
+    layers = [slice(0, 15), slice(15, 21)]
+    for _ in range(4):
+        W = np.stack([w + np.float32(step) for step in steps])
+        w, state = rule.aggregate(state, Round(w, W, sizes, None, ("0", "1", "2"), layers))
+    np.testing.assert_array_equal(flat(result.arrays), w)
+    np.testing.assert_array_equal(strategy.state.weights, state.weights)
+    assert result.arrays["b.count"].numpy() == 7 + 4
+    assert result.arrays["b.count"].numpy().dtype == np.int64
+    assert list(result.arrays) == list(arrays)
+
+
+def test_fedavg_agrees_with_flowers_own(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    del arrays["b.count"]  # Flower would make it a float
+    clients = {k: flower.moving(k, 0.1 * k, k) for k in range(1, 4)}
+    ours = RuleStrategy(fedhaw.FedAvg()).start(flower.Grid(clients), arrays, num_rounds=3)
+    theirs = FlowerFedAvg().start(flower.Grid(clients), arrays, num_rounds=3)
+    np.testing.assert_allclose(flat(ours.arrays), flat(theirs.arrays), rtol=1e-5)
+    assert ours.train_metrics_clientapp[3]["loss"] == pytest.approx(
+        theirs.train_metrics_clientapp[3]["loss"]
+    )
+    assert ours.evaluate_metrics_clientapp[3]["accuracy"] == 0.5
+
+
+def test_fedlaw_learns_on_the_servers_own_samples(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    target = flat(arrays) + np.float32(1.0)
+
+    def loss(named: Any) -> Any:
+        flat_model = np.concatenate([values.reshape(-1) for values in named.values()])
+        gap = flat_model - target
+        ends = np.cumsum([values.size for values in named.values()])[:-1]
+        parts = zip(named, np.split(gap, ends), strict=True)
+        return float(gap @ gap) / 2, dict(parts)
+
+    rule = fedhaw.FedLAW(array_proxy(arrays, loss), epochs=50, lr=0.05)
+    clients = {1: flower.moving(0, 1.0), 2: flower.moving(1, -1.0)}
+    strategy = RuleStrategy(rule)
+    strategy.start(flower.Grid(clients), arrays, num_rounds=1)
+    weights = dict(zip(strategy.state.clients, strategy.state.weights, strict=True))
+    assert weights["0"] > 0.8
+
+
+def test_the_order_in_which_replies_arrive_does_not_matter(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    def run(nodes: list[int]) -> NDArray[Any]:
+        clients = {node: flower.moving(k, 0.1 + 0.7 * k, k + 1) for k, node in enumerate(nodes)}
+        rule = fedhaw.FedHAW(eta=0.1, eta_gamma=1e-2, eta_lambda=1e-1)
+        return flat(RuleStrategy(rule).start(flower.Grid(clients), arrays, num_rounds=5).arrays)
+
+    np.testing.assert_array_equal(run([*range(12)]), run([*range(50, 38, -1)]))
+
+
+def test_a_cohort_is_drawn_by_seed_and_client_not_by_node(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    def cohorts(seed: int, nodes: list[int]) -> list[tuple[str, ...]]:
+        clients = {node: flower.moving(k, 0.1) for k, node in enumerate(nodes)}
+        strategy = RuleStrategy(fedhaw.FedAvg(), fraction_train=0.3, seed=seed)
+        strategy.start(flower.Grid(clients), arrays, num_rounds=6)
+        return [report.clients for report in strategy.reports]
+
+    first = cohorts(5, [*range(100, 110)])
+    assert {len(cohort) for cohort in first} == {3}
+    assert len(set(first)) > 1
+    assert first == cohorts(5, [*range(200, 190, -1)])
+    assert first != cohorts(6, [*range(100, 110)])
+
+
+def test_an_app_that_never_heard_of_client_ids_is_known_by_its_nodes(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    clients = {node: flower.moving(None, 0.1) for node in (31, 4)}
+    strategy = RuleStrategy(fedhaw.FedAvg())
+    strategy.start(flower.Grid(clients), arrays, num_rounds=1)
+    assert strategy.reports[0].clients == ("4", "31")
+
+
+def test_configurations_reach_the_clients_with_the_round(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    grid = flower.Grid({1: flower.moving(0, 0.1), 2: flower.moving(1, 0.1)})
+    RuleStrategy(fedhaw.FedAvg()).start(
+        grid,
+        arrays,
+        num_rounds=2,
+        train_config=ConfigRecord({"lr": 0.5}),
+        evaluate_config=ConfigRecord({"split": "test"}),
+    )
+    configs = [(m.metadata.message_type, dict(m.content["config"])) for m in grid.sent]
+    assert ("train", {"lr": 0.5, "server-round": 2}) in configs
+    assert ("evaluate", {"split": "test", "server-round": 2}) in configs
+
+
+def test_the_server_evaluates_before_the_first_and_after_every_round(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    seen = []
+
+    def evaluate(server_round: int, record: ArrayRecord) -> MetricRecord:
+        seen.append((server_round, float(flat(record).sum())))
+        return MetricRecord({"accuracy": 0.1 * server_round})
+
+    grid = flower.Grid({1: flower.moving(0, 0.1), 2: flower.moving(1, 0.1)})
+    strategy = RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0)
+    result = strategy.start(grid, arrays, num_rounds=2, evaluate_fn=evaluate)
+    assert [server_round for server_round, _ in seen] == [0, 1, 2]
+    assert len({total for _, total in seen}) == 3
+    assert result.evaluate_metrics_serverapp[2]["accuracy"] == pytest.approx(0.2)
+    assert strategy.reports[1].evaluation == {"accuracy": pytest.approx(0.2)}
+
+
+def test_only_one_reply_is_held_at_a_time(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    grid = flower.Grid({k: flower.moving(k, 0.1) for k in range(20)})
+    RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0).start(grid, arrays, num_rounds=1)
+    assert grid.most_pulled == 1
+
+
+def test_a_rule_that_forgets_uses_one_matrix_and_fedhaw_two(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    for rule, matrices in ((fedhaw.FedAvg(), 1), (RULES["fedhaw"], 2)):
+        strategy = RuleStrategy(rule)
+        grid = flower.Grid({k: flower.moving(k, 0.1) for k in range(3)})
+        strategy.start(grid, arrays, num_rounds=6)
+        assert len(strategy._aggregator._buffers) == matrices
+
+
+def test_works_in_flowers_own_loop(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    """Flower's wrappers, such as differential privacy, call the parts and not our `start`."""
+    from flwr.serverapp.strategy import Strategy
+
+    clients = {k: flower.moving(k, 0.1 * k) for k in range(3)}
+    ours = RuleStrategy(RULES["fedhaw"])
+    theirs = RuleStrategy(RULES["fedhaw"])
+    expected = ours.start(flower.Grid(clients), arrays, num_rounds=3)
+    result = Strategy.start(theirs, flower.Grid(clients), arrays, num_rounds=3)
+    np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
+
+
+def test_a_list_of_arrays_and_half_precision_come_back_as_they_were(
+    flower: SimpleNamespace,
+) -> None:
+    arrays = ArrayRecord(
+        [np.ones((2, 3), np.float16), np.ones(2, np.float64), np.asfortranarray(np.eye(3, 2))]
+    )
+    clients = {k: flower.moving(k, 0.5) for k in range(2)}
+    result = RuleStrategy(fedhaw.FedAvg()).start(flower.Grid(clients), arrays, num_rounds=1)
+    assert [a.numpy().dtype.name for a in result.arrays.values()] == [
+        "float16", "float64", "float64",
+    ]  # fmt: skip
+    np.testing.assert_allclose(result.arrays["2"].numpy(), np.eye(3, 2) + 0.5)
+
+
+def test_nobody_at_all_is_said_clearly(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    strategy = RuleStrategy(fedhaw.FedAvg(), nodes_timeout=0.05)
+    with pytest.raises(NoNodes, match="No SuperNode connected"):
+        strategy.start(flower.Grid({}), arrays)
+
+
+def test_too_few_nodes_start_without_the_others(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    strategy = RuleStrategy(fedhaw.FedAvg(), min_available_nodes=5, nodes_timeout=0.05)
+    strategy.start(flower.Grid({1: flower.moving(0, 0.1)}), arrays, num_rounds=1)
+    assert strategy.reports[0].clients == ("0",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"fraction_train": 1.5}, "fraction_train"),
+        ({"round_deadline": 0.0}, "round_deadline"),
+        ({"checkpoint_every": 0}, "checkpoint_every"),
+        ({"description": {"nmae": "x"}}, "nmae"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidSetting, match=words):
+        RuleStrategy(fedhaw.FedAvg(), **settings)
+
+
+def test_arrays_that_are_no_numbers_are_refused(flower: SimpleNamespace) -> None:
+    record = ArrayRecord()
+    record["words"] = Array(np.array(["a", "b"]))
+    with pytest.raises(fedhaw.FedhawError, match="words"):
+        RuleStrategy(fedhaw.FedAvg()).start(flower.Grid({1: flower.moving(0, 0.1)}), record)
