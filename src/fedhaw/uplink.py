@@ -17,6 +17,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Protocol, Self, TypeAlias, runtime_checkable
 
@@ -225,7 +226,7 @@ def uplink_of(what: "Uplink | float | str | os.PathLike[str] | None") -> Uplink 
         return what
     if isinstance(what, (str, os.PathLike)):
         return RecordedUplink.read(what)
-    if isinstance(what, (int, float)) and not isinstance(what, bool):
+    if isinstance(what, Real) and not isinstance(what, bool):
         return LetterUplink(float(what))
     raise InvalidUplink(
         f"uplink is {what!r}; give None, the letter's p_e, the path of a trace, or an uplink such "
@@ -244,7 +245,7 @@ def _uniforms(
 
 
 def _check_probability(name: str, value: float) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= 1:
         raise InvalidUplink(f"{name} is {value!r}; it must be a probability, 0 to 1.")
 
 

@@ -11,6 +11,7 @@ import logging
 import re
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from fedhaw.rules import Rule, State, pack_state, unpack_state
 from fedhaw.rules.reductions import like
 
 FORMAT = "fedhaw-checkpoint"
-VERSION = "1"
+VERSION = 1
 KEPT = 2
 
 _NAME = re.compile(r"round-(\d{6,})\.safetensors")
@@ -108,22 +109,26 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     arrays = {"model": checkpoint.model}
     arrays |= {_STATE + name: array for name, array in checkpoint.state.items()}
     arrays |= {_LAST + name: array for name, array in checkpoint.last_models.items()}
-    metadata = {
+    description: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
-        "round": str(checkpoint.round_index),
-        "config": json.dumps(checkpoint.config),
+        "round": checkpoint.round_index,
+        "config": checkpoint.config,
         "state": checkpoint.state_description,
-        "tensors": json.dumps(checkpoint.tensors),
+        "tensors": checkpoint.tensors,
     }
-    metadata["checksum"] = _checksum(arrays, metadata)
+    description["checksum"] = _checksum(arrays, description)
+    # One entry, because safetensors writes several in an order that changes from run to run.
+    metadata = {FORMAT: json.dumps(description)}
     with replacing(folder / f"round-{checkpoint.round_index:06d}.safetensors") as temporary:
         try:
             save_file(arrays, temporary, metadata=metadata)
         except SafetensorError as error:
             raise OSError(str(error)) from error
     for _, older in _stored(folder)[:-KEPT]:
-        older.unlink(missing_ok=True)
+        # One too many does no harm.
+        with suppress(OSError):
+            older.unlink()
 
 
 def load_latest(folder: Path) -> Checkpoint | None:
@@ -137,7 +142,7 @@ def load_latest(folder: Path) -> Checkpoint | None:
     for _, file in reversed(stored):
         try:
             return _load(file)
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             damages.append(f"{file.name}: {error}")
             logger.warning("Checkpoint %s is damaged (%s); trying the one before.", file, error)
     if damages:
@@ -170,23 +175,23 @@ def _stored(folder: Path) -> list[tuple[int, Path]]:
 
 def _load(file: Path) -> Checkpoint:
     with safe_open(file, framework="numpy") as content:
-        metadata = dict(content.metadata() or {})
+        metadata = content.metadata() or {}
         arrays = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-    if metadata.get("format") != FORMAT:
+    if FORMAT not in metadata:
         raise CheckpointError("it is not a fedhaw checkpoint")
-    if metadata.get("version") != VERSION:
-        raise CheckpointError(f"its format {metadata.get('version')} is not {VERSION}")
-    checksum = metadata.pop("checksum", None)
-    if checksum != _checksum(arrays, metadata):
+    description = json.loads(metadata[FORMAT])
+    if description["version"] != VERSION:
+        raise CheckpointError(f"its format {description['version']} is not {VERSION}")
+    if description.pop("checksum", None) != _checksum(arrays, description):
         raise CheckpointError("its checksum does not match")
     return Checkpoint(
-        round_index=int(metadata["round"]),
+        round_index=description["round"],
         model=arrays["model"],
         state=_under(_STATE, arrays),
-        state_description=metadata["state"],
-        tensors=tuple(json.loads(metadata["tensors"])),
+        state_description=description["state"],
+        tensors=tuple(description["tensors"]),
         last_models=_under(_LAST, arrays),
-        config=json.loads(metadata["config"]),
+        config=description["config"],
     )
 
 
@@ -194,8 +199,8 @@ def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray
     return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
 
 
-def _checksum(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> str:
-    total = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
+def _checksum(arrays: Mapping[str, NDArray[Any]], description: Mapping[str, Any]) -> str:
+    total = zlib.crc32(json.dumps(description, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         total = zlib.crc32(f"{name}{array.dtype}{array.shape}".encode(), total)

@@ -22,7 +22,8 @@ from fedhaw.data import Dataset, label_counts, load, proxy_split, scaled_part
 from fedhaw.data import split as split_by_name
 from fedhaw.data.scales import Scale
 from fedhaw.errors import FedhawError
-from fedhaw.models import Buffers, Layout, Loss, build, proxy_loss
+from fedhaw.models import Buffers, Evaluator, Layout, Loss, build, proxy_loss
+from fedhaw.models.layout import EVALUATION_BATCH
 from fedhaw.rules import ProxyLoss
 from fedhaw.simulation.description import describe, digest
 
@@ -117,13 +118,14 @@ def prepare(
     seed: int,
     buffers: Buffers,
     scale: Scale,
-    also_scales: Sequence[Scale],
+    also_scales: Sequence[Scale] | Scale,
     device: str | torch.device,
     data_dir: str | os.PathLike[str] | None,
 ) -> tuple[Federation, TrainingData]:
     """Load, share out and check everything; see `fedhaw.simulate` for the arguments."""
     place = _device(device)
-    dataset = data if isinstance(data, Dataset) else load(os.fspath(data), data_dir)
+    dataset = _dataset(data, data_dir)
+    also_scales = (also_scales,) if isinstance(also_scales, str) else tuple(also_scales)
     parts = _parts(dataset, split, clients, alpha, split_seed)
     module = _module(model, dataset, seed)
     layout = Layout.of(module, buffers)
@@ -166,6 +168,7 @@ def prepare(
             "device": str(place),
         },
     )
+    _try_to_evaluate(federation)
     x_train = torch.from_numpy(scaled_part(dataset, "train", scale))
     return federation, TrainingData(x_train, y_train, parts)
 
@@ -180,6 +183,19 @@ def _device(device: str | torch.device) -> torch.device:
             f'The device {str(device)!r} cannot be used ({reason}); choose "cpu".'
         ) from error
     return place
+
+
+def _dataset(
+    data: str | os.PathLike[str] | Dataset, data_dir: str | os.PathLike[str] | None
+) -> Dataset:
+    if isinstance(data, Dataset):
+        return data
+    if not isinstance(data, (str, os.PathLike)):
+        raise InvalidSimulation(
+            f"data is a {type(data).__name__}; give a data set's name, FILE.npz, or a Dataset made "
+            "with fedhaw.data.from_arrays."
+        )
+    return load(os.fspath(data), data_dir)
 
 
 def _parts(
@@ -254,3 +270,20 @@ def _update(update: str | ClientUpdate, eta: float, epochs: int, batch: int) -> 
             "(module, x, y, generator) -> loss."
         )
     return cast(ClientUpdate, update)
+
+
+def _try_to_evaluate(federation: Federation) -> None:
+    """Let a module that does not fit the data fail here, not in every client and every round."""
+    evaluator = Evaluator(federation.module, federation.layout, federation.loss, federation.device)
+    x = next(iter(federation.x_test.values()))
+    # A batch with the largest label in it, which a module with too few outputs cannot handle.
+    rows = torch.argsort(federation.y_test, descending=True, stable=True)[:EVALUATION_BATCH]
+    try:
+        evaluator(federation.initial_model, x[rows], federation.y_test[rows])
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InvalidSimulation(
+            f"{type(federation.module).__name__} cannot be evaluated on samples of shape "
+            f"{tuple(x.shape[1:])} with {federation.labels.shape[1]} classes ({reason}); choose a "
+            "model that fits the data."
+        ) from error

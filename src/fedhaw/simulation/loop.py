@@ -5,6 +5,7 @@ a round leaves behind is in `Progress`; so whoever has the progress after round 
 the run.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -19,14 +20,16 @@ from torch import Tensor
 from fedhaw.models import Evaluator
 from fedhaw.rules import Round, Rule, aggregate_surviving
 from fedhaw.simulation.engines import ClientReport, Engine
-from fedhaw.simulation.federation import Federation
+from fedhaw.simulation.federation import Federation, InvalidSimulation
 from fedhaw.simulation.history import Record
 from fedhaw.simulation.participation import cohort_of
 from fedhaw.simulation.stand_ins import LastModels, fill_with_global, move_arrivals_up
 from fedhaw.uplink import Uplink
 
-Lost: TypeAlias = dict[int, str]
+Lost: TypeAlias = dict[Any, str]
 """Why each lost client of a round is lost."""
+
+logger = logging.getLogger(__name__)
 
 BYTES_A_NUMBER = 4
 UPLINK = "uplink"
@@ -94,13 +97,17 @@ class Loop:
             entering = self._round(w, cohort, buffer, lost, progress.last)
             if entering is not None:
                 before = progress.state
-                w, progress.state, refused = aggregate_surviving(self.rule, before, entering)
-                lost |= {int(str(client)): reason for client, reason in refused.items()}
+                new, progress.state, refused = aggregate_surviving(self.rule, before, entering)
+                w = _checked(new, w, buffer)
+                lost |= refused
+                if progress.last is not None:
+                    progress.last.keep(cohort, buffer, lost)
                 if progress.state is not before:
                     # The rule may keep this round's matrix until the next one is in.
                     buffer, spare = spare, buffer
             clock.lap("aggregate")
 
+            _log_failures(t, lost)
             record = self._record(t, cohort, reports, lost, progress.state)
             if (t + 1) % self.evaluate_every == 0 or t + 1 == rounds:
                 record |= self._evaluation(evaluator, w)
@@ -118,9 +125,14 @@ class Loop:
         return torch.empty(shape, device=device), torch.empty(shape, device=device)
 
     def _lost(self, t: int, cohort: Sequence[int], reports: Sequence[ClientReport]) -> Lost:
-        lost = {report.client: report.failure for report in reports if report.failure is not None}
+        lost: Lost = {r.client: r.failure for r in reports if r.failure is not None}
         if self.uplink is not None:
-            drops = self.uplink.lost(self.seed, t, cohort)
+            drops = np.asarray(self.uplink.lost(self.seed, t, cohort), dtype=np.bool_)
+            if drops.shape != (len(cohort),):
+                raise InvalidSimulation(
+                    f"{type(self.uplink).__name__}.lost returned shape {drops.shape}; it must "
+                    f"return one bool for each of the {len(cohort)} clients asked about."
+                )
             for client, dropped in zip(cohort, drops, strict=True):
                 if dropped:
                     lost.setdefault(client, UPLINK)
@@ -146,7 +158,6 @@ class Loop:
                 received = np.ones(len(cohort), dtype=np.bool_)
             case "last" if last is not None:
                 received = last.fill(cohort, W, arrived, w)
-                last.keep(cohort, W, arrived)
             case _:
                 fill_with_global(W, arrived, w)
         return Round(
@@ -195,6 +206,25 @@ class Loop:
         if others:
             evaluation["accuracies"] = {scale: results[scale].accuracy for scale in others}
         return evaluation
+
+
+def _checked(new: Any, w: Tensor, buffer: Tensor) -> Tensor:
+    """What a rule made of the round, if it is a model; never a window onto the round's matrix."""
+    if not isinstance(new, Tensor) or new.shape != w.shape or new.dtype != w.dtype:
+        raise InvalidSimulation(
+            f"The rule returned {getattr(new, 'dtype', type(new).__name__)} of shape "
+            f"{tuple(getattr(new, 'shape', ()))}; it must return a {w.dtype} tensor of shape "
+            f"{tuple(w.shape)}, made of the tensors it was given."
+        )
+    if new.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr():
+        return new.clone()
+    return new
+
+
+def _log_failures(t: int, lost: Lost) -> None:
+    failures = [f"client {c} ({reason})" for c, reason in lost.items() if reason != UPLINK]
+    if failures:
+        logger.warning("Round %d lost %s.", t, ", ".join(failures))
 
 
 class _Stopwatch:

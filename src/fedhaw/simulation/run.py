@@ -4,10 +4,10 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
-import numpy as np
 import torch
 
 from fedhaw.clients import ClientUpdate
@@ -58,7 +58,7 @@ def simulate(
     seed: int = 0,
     buffers: Buffers = "batch",
     scale: Scale = "matched",
-    also_scales: Sequence[Scale] = (),
+    also_scales: Sequence[Scale] | Scale = (),
     evaluate_every: int = 1,
     engine: EngineName = "auto",
     workers: int | None = None,
@@ -122,8 +122,14 @@ def simulate(
         1, clients=clients, cohort=cohort, rounds=rounds, workers=workers,
         evaluate_every=evaluate_every, checkpoint_every=checkpoint_every,
     )  # fmt: skip
-    _check_whole(0, seed=seed, split_seed=split_seed)
-    _check_choice("stand_in", stand_in, ("global", "last", "none"))
+    _check_whole(0, 2**32 - 1, seed=seed, split_seed=split_seed)
+    _check_number(alpha=alpha, eta=eta)
+    _check_choice("stand_in", stand_in, get_args(StandIn))
+    _check_choice("engine", engine, get_args(EngineName))
+    if on_round is not None and not callable(on_round):
+        raise InvalidSimulation(f"on_round is {on_round!r}; it must be a function of a record.")
+    if out is not None and not isinstance(out, (str, os.PathLike)):
+        raise InvalidSimulation(f"out is {out!r}; it must be the path of a folder.")
     channel = uplink_of(uplink)
     federation, training = prepare(
         data, model=model, clients=clients, split=split, alpha=alpha, split_seed=split_seed,
@@ -143,11 +149,11 @@ def simulate(
         run["config"] |= {
             "uplink": describe(channel),
             "stand_in": stand_in,
-            "cohort": cohort,
-            "evaluate_every": evaluate_every,
+            "cohort": describe(cohort),
+            "evaluate_every": int(evaluate_every),
             # Stacked models round differently in the last bits; the other engines agree.
             "arithmetic": "stacked" if isinstance(trainer, StackedEngine) else "one by one",
-            "rounds": rounds,
+            "rounds": int(rounds),
         }
         folder = None if out is None else RunFolder(Path(out), run, resume=resume)
         loop = Loop(federation, server, trainer, channel, stand_in, cohort, seed, evaluate_every)
@@ -229,8 +235,8 @@ def _run_line(federation: Federation, rule: Rule[Any], name: str | None) -> Reco
         "fedhaw": __version__,
         "name": name or description["name"],
         "rule": description,
-        "seed": federation.description["seed"],
-        "config": {"rule": description, **federation.description},
+        "seed": int(federation.description["seed"]),
+        "config": {"rule": description, **describe(federation.description)},
         "clients": {
             str(client): {"examples": int(size), "labels": counts.tolist()}
             for client, (size, counts) in enumerate(
@@ -244,7 +250,7 @@ def _run_line(federation: Federation, rule: Rule[Any], name: str | None) -> Reco
 
 def _rule(rule: RuleSource, federation: Federation) -> Rule[Any]:
     made: Any = rule
-    if callable(rule) and not (hasattr(rule, "aggregate") and not isinstance(rule, type)):
+    if callable(rule) and not isinstance(rule, type) and not hasattr(rule, "aggregate"):
         made = rule(federation)
     if isinstance(made, type) or not (hasattr(made, "aggregate") and hasattr(made, "init")):
         raise InvalidSimulation(
@@ -269,13 +275,20 @@ def _check_fit(federation: Federation, uplink: Uplink | None, cohort: int | None
         uplink.check(federation.clients)
 
 
-def _check_whole(least: int, **values: object) -> None:
+def _check_whole(least: int, largest: int | None = None, **values: object) -> None:
+    limits = f"{least} or more" if largest is None else f"{least} to {largest}"
     for name, value in values.items():
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if value is not None and not (whole and value >= least):  # type: ignore[operator]
-            raise InvalidSimulation(
-                f"{name} is {value!r}; it must be a whole number, {least} or more."
-            )
+        if value is None:
+            continue
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not whole or int(value) < least or (largest is not None and int(value) > largest):  # type: ignore[call-overload]
+            raise InvalidSimulation(f"{name} is {value!r}; it must be a whole number, {limits}.")
+
+
+def _check_number(**values: object) -> None:
+    for name, value in values.items():
+        if not isinstance(value, Real) or isinstance(value, bool):
+            raise InvalidSimulation(f"{name} is {value!r}; it must be a number.")
 
 
 def _check_choice(name: str, value: str, known: Sequence[str]) -> None:

@@ -10,7 +10,7 @@
 A round in which nothing arrives leaves the model as it is, whichever was chosen.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -35,11 +35,12 @@ class LastModels:
         self._models = torch.empty((clients, parameters), device=device)
         self._known = np.zeros(clients, dtype=np.bool_)
 
-    def keep(self, cohort: Sequence[int], models: Tensor, arrived: NDArray[np.bool_]) -> None:
-        """Remember the rows of `models`, (K, P), that arrived."""
-        for position in np.flatnonzero(arrived).tolist():
-            self._models[cohort[position]] = models[position]
-            self._known[cohort[position]] = True
+    def keep(self, cohort: Sequence[int], models: Tensor, lost: Container[int]) -> None:
+        """Remember the rows of `models`, (K, P), of the clients that were not lost."""
+        for client, model in zip(cohort, models, strict=True):
+            if client not in lost:
+                self._models[client] = model
+                self._known[client] = True
 
     def fill(
         self,

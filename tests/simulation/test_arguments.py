@@ -1,0 +1,141 @@
+"""One clear sentence for each mistake."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from fedhaw import FedAvg, FedhawError, History
+from fedhaw.clients import LocalUpdate
+from fedhaw.uplink import RecordedUplink
+
+Simulate = Callable[..., History]
+
+
+class Unshapely:
+    def lost(self, seed: int, round_index: int, clients: object) -> np.ndarray:
+        return np.zeros(1, dtype=bool)
+
+
+class NumPyRule:
+    def init(self) -> Any:
+        return FedAvg().init()
+
+    def aggregate(self, state: Any, round: Any) -> Any:  # noqa: A002
+        return round.client_models.numpy().mean(axis=0), state
+
+
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "rule class": ({"rule": FedAvg}, "give a rule such as"),
+    "rule name": ({"rule": "fedavg"}, "give a rule such as"),
+    "rule function": ({"rule": lambda f: None}, "give a rule such as"),
+    "rule result": ({"rule": NumPyRule()}, "it must return a torch.float32 tensor"),
+    "data": ({"data": 5}, "data is a int"),
+    "data name": ({"data": "nmist"}, "nmist"),
+    "model": ({"model": 3}, "model is 3"),
+    "model name": ({"model": "mpl"}, "no model named 'mpl'"),
+    "model outputs": ({"model": nn.Linear(6, 2)}, "Linear cannot be evaluated on samples"),
+    "model inputs": ({"model": nn.Linear(5, 3)}, "Linear cannot be evaluated on samples"),
+    "clients": ({"clients": 0}, "clients is 0; it must be a whole number, 1 or more"),
+    "clients float": ({"clients": 2.0}, "clients is 2.0"),
+    "clients many": ({"clients": 1000, "split": "iid"}, "1000 clients"),
+    "split": ({"split": "even"}, "no split 'even'"),
+    "split type": ({"split": 4}, "split is 4"),
+    "split empty": ({"split": []}, "a list of index arrays"),
+    "split clients": ({"split": [[0, 1], [2]]}, "clients is 4, but split holds 2"),
+    "split range": ({"split": [[0], [120]], "clients": None}, "client 1 names samples 120 to 120"),
+    "split floats": ({"split": [[0.5]], "clients": None}, "split of client 0 is float64"),
+    "alpha": ({"alpha": -1.0}, "alpha"),
+    "alpha text": ({"alpha": "0.1"}, "alpha is '0.1'; it must be a number"),
+    "update": ({"update": "sdg"}, "no client update named 'sdg'"),
+    "update type": ({"update": 3}, "update is 3"),
+    "update twice": ({"update": LocalUpdate(eta=0.5)}, "eta is 0.1, but the update says 0.5"),
+    "eta": ({"eta": -1.0}, "eta is -1.0"),
+    "eta text": ({"eta": "big"}, "eta is 'big'; it must be a number"),
+    "epochs": ({"epochs": 0}, "epochs is 0"),
+    "batch": ({"batch": 0}, "batch is 0"),
+    "uplink": ({"uplink": 1.5}, "p_e is 1.5"),
+    "uplink type": ({"uplink": [1]}, "uplink is [1]"),
+    "uplink trace": ({"uplink": "no/such.csv"}, "no/such.csv cannot be read"),
+    "uplink clients": ({"uplink": RecordedUplink(frozenset({(0, 4)}))}, "names client 4"),
+    "uplink shape": ({"uplink": Unshapely()}, "one bool for each of the 4 clients"),
+    "stand_in": ({"stand_in": "zero"}, "stand_in is 'zero'; choose one of 'global', 'last'"),
+    "cohort": ({"cohort": 0}, "cohort is 0"),
+    "cohort many": ({"cohort": 5}, "cohort is 5, but there are only 4 clients"),
+    "rounds": ({"rounds": 0}, "rounds is 0"),
+    "rounds bool": ({"rounds": True}, "rounds is True"),
+    "seed": ({"seed": -1}, "seed is -1; it must be a whole number, 0 to 4294967295"),
+    "seed large": ({"seed": 2**40}, "seed is 1099511627776"),
+    "split_seed": ({"split_seed": "x"}, "split_seed is 'x'"),
+    "buffers": ({"buffers": "none"}, "buffers is 'none'"),
+    "scale": ({"scale": "log"}, "no scale 'log'"),
+    "also_scales": ({"also_scales": "log"}, "no scale 'log'"),
+    "evaluate_every": ({"evaluate_every": 0}, "evaluate_every is 0"),
+    "engine": ({"engine": "fast"}, "engine is 'fast'"),
+    "workers": ({"workers": 0}, "workers is 0"),
+    "deadline": ({"deadline": -1.0}, "deadline is -1"),
+    "device": ({"device": "tpu9"}, "device 'tpu9' cannot be used"),
+    "checkpoint_every": ({"checkpoint_every": 0}, "checkpoint_every is 0"),
+    "on_round": ({"on_round": "print"}, "on_round is 'print'"),
+    "out": ({"out": 3}, "out is 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "says"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_gets_one_clear_sentence(
+    run: Simulate, arguments: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(FedhawError) as refusal:
+        run(**{"rule": FedAvg(), "rounds": 1} | arguments)
+    message = str(refusal.value)
+    assert says in message
+    assert "\n" not in message
+    assert message.endswith(".")
+
+
+def test_numpys_numbers_will_do(run: Simulate, tmp_path: Path) -> None:
+    run(
+        FedAvg(), rounds=np.int64(2), seed=np.int32(1), cohort=np.int64(2), uplink=np.float64(0.5),
+        clients=np.int64(4), alpha=np.float32(0.5), evaluate_every=np.int64(1), out=tmp_path,
+        split_seed=np.int64(2),
+    )  # fmt: skip
+    assert History.read(tmp_path).run["config"]["cohort"] == 2
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import fedhaw
+fedhaw.FedAvg()
+from fedhaw import *
+try:
+    fedhaw.simulate
+except fedhaw.FedhawError as error:
+    assert isinstance(error, ImportError)
+    print(error)
+try:
+    fedhaw.nothing
+except AttributeError:
+    print("no such attribute")
+"""
+
+
+def test_the_rules_alone_need_no_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "fedhaw.simulate needs torch, which is not installed; run: pip install 'fedhaw[sim]'.",
+        "no such attribute",
+    ]
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = "import fedhaw, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,250 @@
+"""A run that was stopped ends as if it had not been."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedhaw import FedAdp, FedAvg, FedHAW, FedhawError, FedHyperG, FedLAW, FedLWS
+from fedhaw.simulation import CheckpointError, History, HistoryError, InvalidSimulation
+
+Simulate = Callable[..., History]
+
+RULES: dict[str, Any] = {
+    "fedavg": FedAvg(),
+    "fedadp": FedAdp(),
+    "fedhyper": FedHyperG(),
+    "fedlws": FedLWS(),
+    "fedlaw": lambda federation: FedLAW(federation.proxy_losses(), epochs=3),
+    "fedhaw": FedHAW(0.1, 1e-2, 1e-1),
+    "fedhaw-bfloat16": FedHAW(0.1, 1e-2, 1e-1, history_dtype="bfloat16"),
+    "fedhaw-gamma": FedHAW(0.1, 1e-2, 1e-1, learn="gamma"),
+}
+HAW = RULES["fedhaw"]
+
+
+class Stop(Exception):
+    """Raised from within a run to end it."""
+
+
+def stop_after(round_index: int) -> Callable[[dict[str, Any]], None]:
+    def callback(record: dict[str, Any]) -> None:
+        if record["round"] == round_index:
+            raise Stop
+
+    return callback
+
+
+def without_times(history: History) -> list[dict[str, Any]]:
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in history.records]
+
+
+def same(a: History, b: History) -> bool:
+    assert a.model is not None
+    assert b.model is not None
+    return without_times(a) == without_times(b) and a.model.tobytes() == b.model.tobytes()
+
+
+def stored(folder: Path) -> list[str]:
+    return sorted(file.name for file in (folder / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("stand_in", ["global", "last", "none"])
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_every_rule_goes_on_bit_for_bit(
+    run: Simulate, tmp_path: Path, rule: Any, stand_in: str
+) -> None:
+    settings = {"uplink": 0.8, "cohort": 3, "rounds": 9, "stand_in": stand_in}
+    whole = run(rule, **settings)
+    for moment in (1, 4, 5, 6):
+        with pytest.raises(Stop):
+            run(rule, **settings, out=tmp_path, checkpoint_every=2, on_round=stop_after(moment))
+    heard: list[int] = []
+    resumed = run(
+        rule, **settings, out=tmp_path, checkpoint_every=2,
+        on_round=lambda record: heard.append(record["round"]),
+    )  # fmt: skip
+    assert heard == [6, 7, 8]
+    assert same(whole, resumed)
+    read = History.read(tmp_path)
+    assert without_times(read) == without_times(whole)
+    assert read.finished
+
+
+def test_a_finished_run_is_not_run_again(run: Simulate, tmp_path: Path) -> None:
+    first = run(HAW, out=tmp_path)
+    content = (tmp_path / "history.jsonl").read_bytes()
+    again = run(HAW, out=tmp_path, on_round=stop_after(0))
+    assert same(first, again)
+    assert again.path == tmp_path / "history.jsonl"
+    assert (tmp_path / "history.jsonl").read_bytes() == content
+
+
+def test_a_finished_run_can_be_made_longer_but_not_shorter(run: Simulate, tmp_path: Path) -> None:
+    run(HAW, out=tmp_path, rounds=5)
+    assert same(run(HAW, out=tmp_path, rounds=8), run(HAW, rounds=8))
+    history = tmp_path / "history.jsonl"
+    kinds = [json.loads(line)["kind"] for line in history.read_text().splitlines()]
+    assert kinds == ["run", *["round"] * 8, "end"]
+    with pytest.raises(InvalidSimulation, match="has already done 8"):
+        run(HAW, out=tmp_path, rounds=5)
+
+
+def test_the_last_two_checkpoints_are_kept(run: Simulate, tmp_path: Path) -> None:
+    run(HAW, out=tmp_path, rounds=7, checkpoint_every=2)
+    assert stored(tmp_path) == ["round-000005.safetensors", "round-000006.safetensors"]
+
+
+def test_without_resume_a_folder_is_used_anew(run: Simulate, tmp_path: Path) -> None:
+    run(HAW, out=tmp_path, rounds=8)
+    fresh = run(FedAvg(), out=tmp_path, rounds=3, resume=False)
+    assert same(fresh, run(FedAvg(), rounds=3))
+    assert stored(tmp_path) == ["round-000002.safetensors"]
+    assert len(History.read(tmp_path).records) == 3
+
+
+def break_file(file: Path, how: str) -> None:
+    content = file.read_bytes()
+    middle = len(content) - 40
+    flipped = bytearray(content)
+    flipped[middle] ^= 4
+    damaged = {
+        "truncated": content[:middle],
+        "a bit flipped in a tensor": bytes(flipped),
+        "metadata changed": content.replace(b'\\"seed\\": 0', b'\\"seed\\": 7', 1),
+        "empty": b"",
+        "noise": bytes(range(256)) * 8,
+    }  # fmt: skip
+    assert damaged[how] != content
+    file.write_bytes(damaged[how])
+
+
+DAMAGES = ["truncated", "a bit flipped in a tensor", "metadata changed", "empty", "noise"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    run: Simulate, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Stop):
+        run(HAW, out=tmp_path, rounds=8, checkpoint_every=2, on_round=stop_after(6))
+    break_file(tmp_path / "checkpoints" / "round-000005.safetensors", how)
+    heard: list[int] = []
+    resumed = run(
+        HAW, out=tmp_path, rounds=8, checkpoint_every=2,
+        on_round=lambda record: heard.append(record["round"]),
+    )  # fmt: skip
+    assert heard[0] == 4
+    assert same(resumed, run(HAW, rounds=8))
+    assert "round-000005.safetensors is damaged" in caplog.text
+
+
+def test_when_all_checkpoints_are_damaged_the_way_out_is_named(
+    run: Simulate, tmp_path: Path
+) -> None:
+    run(HAW, out=tmp_path, rounds=4, checkpoint_every=2)
+    history = (tmp_path / "history.jsonl").read_bytes()
+    for name in stored(tmp_path):
+        break_file(tmp_path / "checkpoints" / name, "truncated")
+    with pytest.raises(
+        CheckpointError, match=r"Every checkpoint .* start afresh with resume=False"
+    ):
+        run(HAW, out=tmp_path, rounds=4)
+    assert (tmp_path / "history.jsonl").read_bytes() == history
+    assert same(run(HAW, out=tmp_path, rounds=4, resume=False), run(HAW, rounds=4))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"eta": 0.2}, r"update\.eta: 0\.1 vs 0\.2"),
+        ({"seed": 1}, "seed: 0 vs 1"),
+        ({"uplink": 0.3}, r"uplink\.p_e: nothing vs 0\.3"),
+        ({"model": "mlp-6"}, "model: 'mlp-5' vs 'mlp-6'"),
+        ({"cohort": 2}, "cohort: None vs 2"),
+        ({"stand_in": "none"}, "stand_in: 'global' vs 'none'"),
+        ({"split_seed": 9}, "parts: "),
+        ({"update": "adam"}, r"update\.optimiser: 'sgd' vs 'adam'"),
+        ({"engine": "stacked"}, "arithmetic: 'one by one' vs 'stacked'"),
+        ({"rule": FedHAW(0.1, 1e-2, 2e-1)}, r"rule\.eta_lambda: 0\.1 vs 0\.2"),
+        ({"rule": FedAvg()}, r"rule\.name: 'fedhaw' vs 'fedavg'"),
+    ],
+)
+@pytest.mark.parametrize("stopped", [False, True])
+def test_another_configuration_is_refused_and_the_difference_named(
+    run: Simulate, tmp_path: Path, change: dict[str, Any], named: str, stopped: bool
+) -> None:
+    settings: dict[str, Any] = {"rule": HAW, "rounds": 2, "out": tmp_path}
+    if stopped:  # before the first checkpoint
+        with pytest.raises(Stop):
+            run(**settings, on_round=stop_after(0))
+    else:
+        run(**settings)
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    with pytest.raises(CheckpointError, match=named):
+        run(**settings | change)
+    assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+
+def test_a_history_that_was_shortened_is_noticed(run: Simulate, tmp_path: Path) -> None:
+    run(HAW, out=tmp_path, rounds=4)
+    file = tmp_path / "history.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:3]))
+    with pytest.raises(HistoryError, match=r"holds 2 rounds, but the checkpoint .* after 4"):
+        run(HAW, out=tmp_path, rounds=6)
+
+
+def test_a_file_that_is_no_history_is_left_alone(run: Simulate, tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    file.write_text("my notes\n")
+    with pytest.raises(HistoryError, match="not a history"):
+        run(HAW, out=tmp_path)
+    assert file.read_text() == "my notes\n"
+
+
+def test_two_runs_do_not_share_a_folder(run: Simulate, tmp_path: Path) -> None:
+    def second(record: dict[str, Any]) -> None:
+        with pytest.raises(FedhawError, match="Another run is writing"):
+            run(HAW, out=tmp_path)
+
+    run(HAW, out=tmp_path, rounds=2, on_round=second)
+
+
+DRIVER = Path(__file__).parent / "killed_runs.py"
+
+
+def test_killed_at_many_random_moments_it_ends_the_same(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(DRIVER), "forks", str(tmp_path)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["kills"] >= 20
+    assert report["different outcomes"] == 1, report
+
+
+def test_killed_and_taken_up_by_a_fresh_process_it_ends_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, str(DRIVER), "once", str(tmp_path / "killed")]
+    with subprocess.Popen(command) as process:
+        history = tmp_path / "killed" / "history.jsonl"
+        deadline = time.monotonic() + 120
+        while not (history.exists() and history.read_bytes().count(b"\n") > 9):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        process.kill()
+    assert not History.read(history).finished
+    for folder in ("killed", "whole"):
+        subprocess.run([*command[:-1], str(tmp_path / folder)], check=True, timeout=120)
+    killed, whole = History.read(tmp_path / "killed"), History.read(tmp_path / "whole")
+    assert killed.finished
+    assert without_times(killed) == without_times(whole)
+    last = "checkpoints/round-000039.safetensors"
+    assert (tmp_path / "killed" / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
