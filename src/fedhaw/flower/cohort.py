@@ -17,6 +17,7 @@ from fedhaw.flower.roster import Roster, order
 
 LOOK_EVERY = 0.5
 ROLL_CALL_TIMEOUT = 30.0
+TRAINING, EVALUATION = 100, 101  # streams of random numbers that must not meet
 CLOCK_DIFFERENCE = 300.0
 """Seconds a message outlives its round: clients' clocks may differ from the server's."""
 
@@ -114,9 +115,10 @@ class Recruiter:
         size = min(len(nodes), max(int(len(nodes) * fraction), least))
         if size == len(nodes):
             return list(nodes)
-        random = np.random.default_rng((self.seed, server_round, purpose))
-        chosen = random.choice(len(nodes), size=size, replace=False)
-        return [nodes[index] for index in sorted(chosen)]
+        # The simulator's draw, so that one recipe gives the same cohorts here and there.
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(purpose, server_round - 1))
+        lots = np.random.Generator(np.random.PCG64(sequence)).random(len(nodes))
+        return [nodes[place] for place in sorted(np.argpartition(lots, size - 1)[:size])]
 
     def _nodes(self, grid: Grid) -> list[int]:
         found: list[int] = []

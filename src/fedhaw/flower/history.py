@@ -51,6 +51,17 @@ class RoundReport:
     note: str | None = None
     evaluation: Mapping[str, Any] = field(default_factory=dict)
 
+    def metrics(self, asked: int) -> dict[str, int | float]:
+        """What Flower's result says of the round; its metrics can only be numbers."""
+        numbers: dict[str, int | float] = {"clients-asked": asked, "clients-lost": len(self.lost)}
+        numbers |= {f"lost/{client}": 1 for client in self.lost}
+        return {**numbers, "gamma": self.gamma} if isinstance(self.gamma, float) else numbers
+
+    def complaints(self) -> list[str]:
+        """Lines for the log: who was lost, and why."""
+        lines = [f"lost: client {client}: {reason}" for client, reason in self.lost.items()]
+        return lines if self.note is None else [*lines, self.note]
+
     def record(self) -> dict[str, Any]:
         """The round as a line of the history."""
         return {

@@ -8,7 +8,7 @@ in equal order to give equal bits.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +74,7 @@ class Intake:
         matrix: (at least len(questions), P) where models go; overwritten.
         roster: who is who; learns from the replies.
         examples_key: the metric that holds the number of examples.
+        drops: clients whose uploads are to count as lost though they have arrived.
     """
 
     layout: WireLayout
@@ -82,6 +83,7 @@ class Intake:
     matrix: NDArray[Any]
     roster: Roster
     examples_key: str
+    drops: Callable[[str], bool] = lambda client: False
     bytes_received: int = 0
     _rows: dict[int, int] = field(default_factory=dict)
     _by_message: dict[str, int] = field(default_factory=dict)
@@ -106,6 +108,9 @@ class Intake:
         answer = read(reply, node, self.roster, self.examples_key)
         if isinstance(answer, Refusal):
             self._refusals[node] = answer
+            return None
+        if self.drops(answer.client):
+            self._refusals[node] = Refusal("uplink", answer.client, answer.examples)
             return None
         self.bytes_received += sum(len(array.data) for array in answer.arrays.values())
         try:

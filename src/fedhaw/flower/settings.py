@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedhaw.flower.errors import FlowerError
+from fedhaw.uplink import Uplink
 
 HEARTBEAT = 60.0
 """Seconds after which Flower itself notices that a node is dead."""
@@ -29,6 +30,7 @@ class Settings:
     round_deadline: float | None
     nodes_timeout: float
     seed: int
+    uplink: Uplink | None
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: int
     history: str | os.PathLike[str] | None
@@ -63,3 +65,9 @@ class Settings:
         """How many nodes the first round waits for."""
         least = self.min_train_nodes if self.fraction_train else 0
         return max(self.min_available_nodes, least)
+
+    def drops(self, server_round: int, client: str) -> bool:
+        """Whether the emulated uplink, if there is one, loses this client's upload."""
+        if self.uplink is None or not client.isdecimal():
+            return False
+        return bool(self.uplink.lost(self.seed, server_round - 1, [int(client)])[0])

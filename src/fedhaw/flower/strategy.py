@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -20,7 +21,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedhaw.flower.aggregator import Aggregator
-from fedhaw.flower.cohort import Recruiter, ask
+from fedhaw.flower.cohort import EVALUATION, TRAINING, Recruiter, ask
 from fedhaw.flower.evaluation import Evaluations
 from fedhaw.flower.exchange import exchange
 from fedhaw.flower.history import RoundReport
@@ -31,6 +32,7 @@ from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import Settings
 from fedhaw.rules import Rule
+from fedhaw.uplink import Uplink
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -68,6 +70,8 @@ class RuleStrategy(Strategy):
             round on, and gives a client its weight even if its first upload is lost. Default:
             only when a fraction of the nodes takes part.
         layer_of: the layer an array belongs to, by the array's name; for FedLWS.
+        uplink: losses to be had besides the real ones, by seed, round and client number, as in the
+            simulator.
         checkpoint: file in which model, rule state and round are kept; if it is there when `start`
             is called, the run goes on after the round it holds.
         checkpoint_every: rounds between two checkpoints; the last round is always kept.
@@ -99,6 +103,7 @@ class RuleStrategy(Strategy):
         node_clients: Mapping[str, str] | None = None,
         roll_call: bool | None = None,
         layer_of: LayerOf | None = None,
+        uplink: Uplink | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1,
         history: str | os.PathLike[str] | None = None,
@@ -116,6 +121,7 @@ class RuleStrategy(Strategy):
             round_deadline=round_deadline,
             nodes_timeout=nodes_timeout,
             seed=seed,
+            uplink=uplink,
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
             history=history,
@@ -148,9 +154,8 @@ class RuleStrategy(Strategy):
 
     def summary(self) -> None:
         """Log what this strategy does."""
-        deadline = "none" if self._deadline is None else f"{self._deadline:g} s"
         log.info("\t├──> Rule: %s", self.rule)
-        log.info("\t├──> Round deadline: %s", deadline)
+        log.info("\t├──> Round deadline: %s s", self._deadline)
         log.info("\t└──> Checkpoint: %s", self.settings.checkpoint or "none")
 
     # Training.
@@ -169,7 +174,7 @@ class RuleStrategy(Strategy):
             settings.fraction_train,
             settings.min_train_nodes,
             server_round,
-            purpose=0,
+            purpose=TRAINING,
         )
         config["server-round"] = server_round
         content = RecordDict({settings.arrays_key: arrays, settings.config_key: config})
@@ -202,6 +207,7 @@ class RuleStrategy(Strategy):
             matrix=aggregator.matrix(len(self._questions)),
             roster=self.roster,
             examples_key=settings.examples_key,
+            drops=partial(settings.drops, server_round),
         )
         for reply in replies:
             complaint = intake.take(reply)
@@ -225,17 +231,14 @@ class RuleStrategy(Strategy):
                 note=outcome.note,
             )
         )
-        self._log_losses(self.reports[-1], len(survivors))
+        log.info("aggregate_train: %d models, %d lost", len(survivors), len(lost))
+        for line in self.reports[-1].complaints():
+            log.warning("\t> %s", line)
         contents = [RecordDict({"metrics": c.metrics}) for c in survivors.values()]
         metrics = MetricRecord()
         if contents:
             metrics = self._train_metrics(contents, settings.examples_key)
-        metrics["clients-asked"] = len(self._questions)
-        metrics["clients-lost"] = len(lost)
-        for client in lost:
-            metrics[f"lost/{client}"] = 1
-        if isinstance(outcome.gamma, float):
-            metrics["gamma"] = outcome.gamma
+        metrics.update(self.reports[-1].metrics(len(self._questions)))
         return aggregator.record, metrics
 
     # Evaluation by clients.
@@ -252,7 +255,7 @@ class RuleStrategy(Strategy):
             settings.fraction_evaluate,
             settings.min_evaluate_nodes,
             server_round,
-            purpose=1,
+            purpose=EVALUATION,
         )
         config["server-round"] = server_round
         content = RecordDict({settings.arrays_key: arrays, settings.config_key: config})
@@ -342,10 +345,3 @@ class RuleStrategy(Strategy):
             evaluation=dict(by_server or by_clients or {}),
             seconds={**report.seconds, "evaluate": time.perf_counter() - begin},
         )
-
-    def _log_losses(self, report: RoundReport, survivors: int) -> None:
-        log.info("aggregate_train: %d models, %d lost", survivors, len(report.lost))
-        for client, reason in report.lost.items():
-            log.warning("\t> lost: client %s: %s", client, reason)
-        if report.note is not None:
-            log.warning("\t> %s", report.note)

@@ -1,0 +1,1 @@
+"""A federation described by a recipe, on Flower."""

@@ -1,0 +1,171 @@
+"""A ClientApp for fedhaw's own models and client updates.
+
+    def participant(context):
+        k = int(context.node_config["partition-id"])
+        ...
+        return Participant(client=k, module=module, update=named("sgd", eta=0.01), x=x, y=y)
+
+    app = client_app(participant)
+
+A client's randomness depends on (seed, client, round) and nothing else, as in the simulator, so a
+deployment repeats, and a simulation of the same federation gives the same models.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from fedhaw.clients import ClientUpdate, LocalUpdate, Trainer
+from fedhaw.flower.errors import FlowerError
+from fedhaw.flower.wire import Unreadable, look, pack
+from fedhaw.models import Buffers, Evaluator, Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Participant:
+    """One client of a federation.
+
+    Attributes:
+        client: its number; with the seed and the round it fixes all randomness.
+        module: the model's template.
+        update: what the client does with the global model.
+        x: (N, ...) its samples.
+        y: (N,) their labels.
+        x_test: (M, ...) samples to evaluate on; None: its own.
+        y_test: (M,) their labels.
+        buffers: what happens to batch norm's statistics, see `fedhaw.models.Layout`.
+        seed: of the run.
+        device: where to compute.
+        name: what the server calls it, default its number.
+    """
+
+    client: int
+    module: nn.Module
+    update: ClientUpdate
+    x: Tensor
+    y: Tensor
+    x_test: Tensor | None = None
+    y_test: Tensor | None = None
+    buffers: Buffers = "batch"
+    seed: int = 0
+    device: str = "cpu"
+    name: str | None = None
+    layout: Layout = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layout", Layout.of(self.module, self.buffers))
+
+
+Recruit: TypeAlias = Callable[[Context], Participant]
+"""Makes a node's participant, from its node configuration and the run's."""
+
+
+def client_app(participant: Recruit) -> ClientApp:
+    """A ClientApp that trains, evaluates, and says who it is when the server asks.
+
+    Args:
+        participant: called for every message, as Flower starts a process for each.
+    """
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return Message(_trained(participant(context), message.content), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return Message(_evaluated(participant(context), message.content), reply_to=message)
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        who = participant(context)
+        content = RecordDict({"metrics": MetricRecord({"num-examples": len(who.y)}), **_name(who)})
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def to_arrays(layout: Layout, vector: Tensor) -> ArrayRecord:
+    """A flat model, (P,), as Flower's record: the layout's entries by name, in its order."""
+    values = vector.detach().cpu().numpy()
+    record = ArrayRecord()
+    for entry in layout.entries:
+        record[entry.name] = pack(values[entry.start : entry.stop], entry.shape, values.dtype)
+    return record
+
+
+def to_vector(layout: Layout, arrays: ArrayRecord) -> Tensor:
+    """(P,) the flat model that `to_arrays` made a record of.
+
+    Raises:
+        FlowerError: the record does not hold this model.
+    """
+    vector = torch.empty(layout.size, dtype=torch.float32)
+    for entry in layout.entries:
+        try:
+            values = look(arrays[entry.name])
+        except (KeyError, Unreadable) as error:
+            raise FlowerError(
+                f"The server's arrays have no usable {entry.name!r}; server and clients must use "
+                "the same model."
+            ) from error
+        if values.shape != entry.shape:
+            raise FlowerError(
+                f"The server's {entry.name!r} has shape {values.shape}, the client's has "
+                f"{entry.shape}; server and clients must use the same model."
+            )
+        vector[entry.start : entry.stop] = torch.tensor(values).reshape(-1)
+    return vector
+
+
+def _trained(who: Participant, content: RecordDict) -> RecordDict:
+    model = to_vector(who.layout, _arrays(content)).to(who.device)
+    if not len(who.y):
+        raise FlowerError(f"Client {who.client} holds no samples; give it some, or leave it out.")
+    # As in the simulator: with one thread, sums are formed in one order on any machine.
+    torch.set_num_threads(1)
+    x, y = who.x.to(who.device), who.y.to(who.device)
+    train = Trainer(who.module, who.layout, who.update, x, y, who.seed, who.device)
+    rows = torch.arange(len(y), device=x.device)
+    loss, trained = train(_round(content) - 1, who.client, rows, model)
+    metrics = MetricRecord({"num-examples": len(y), "train-loss": loss})
+    arrays = to_arrays(who.layout, trained)
+    return RecordDict({"arrays": arrays, "metrics": metrics, **_name(who)})
+
+
+def _evaluated(who: Participant, content: RecordDict) -> RecordDict:
+    x = who.x if who.x_test is None else who.x_test
+    y = who.y if who.y_test is None else who.y_test
+    loss = who.update.loss if isinstance(who.update, LocalUpdate) else cross_entropy
+    model = to_vector(who.layout, _arrays(content)).to(who.device)
+    result = Evaluator(who.module, who.layout, loss, who.device)(model, x, y)
+    metrics = MetricRecord(
+        {"num-examples": len(y), "accuracy": result.accuracy, "loss": result.loss}
+    )
+    return RecordDict({"metrics": metrics, **_name(who)})
+
+
+def _name(who: Participant) -> dict[str, ConfigRecord]:
+    return {"client": ConfigRecord({"client-id": who.name or str(who.client)})}
+
+
+def _arrays(content: RecordDict) -> ArrayRecord:
+    for record in content.values():
+        if isinstance(record, ArrayRecord):
+            return record
+    raise FlowerError("The server's message holds no model; use fedhaw.flower.RuleStrategy there.")
+
+
+def _round(content: RecordDict) -> int:
+    for record in content.values():
+        if isinstance(record, ConfigRecord) and isinstance(record.get("server-round"), int):
+            return int(record["server-round"])  # type: ignore[arg-type]
+    raise FlowerError(
+        "The server's message does not say which round it is; use RuleStrategy there."
+    )
