@@ -3,7 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedhaw.errors import FedhawError
@@ -37,7 +37,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             f"Could not write {target}: {reason}; free some space or choose another folder."
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        # Where the folder itself is wrong, the sentence above must not be lost to this.
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
