@@ -96,15 +96,15 @@ def to_html(table: Table) -> str:
     )
 
 
-def to_rich(table: Table) -> "RichTable":
-    """For `rich.print`; the best is bold, the second underlined."""
+def to_rich(table: Table, remarks: bool = True) -> "RichTable":
+    """For `rich.print`; the best is bold, the second underlined; the notes stand below."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
     shown = RichTable(
         title=Text(table.title) if table.title else None,
-        caption=Text("\n".join(filter(None, [table.notice, *table.notes]))),
+        caption=Text("\n".join(_remarks(table))) if remarks else None,
         caption_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -128,13 +128,20 @@ def to_rich(table: Table) -> "RichTable":
 def to_text(table: Table, width: int | None = None) -> str:
     """Plain text without colours, for logs and pipes; by default as wide as the table needs."""
     from rich.console import Console
+    from rich.text import Text
 
     written = io.StringIO()
     console = Console(file=written, width=1000, color_system=None, legacy_windows=False)
-    shown = to_rich(table)
-    console.width = width or console.measure(shown).maximum
+    shown = to_rich(table, remarks=False)
+    console.width = width or max(console.measure(shown).maximum, 80)
     console.print(shown)
+    for remark in _remarks(table):
+        console.print(Text(remark))
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n"
+
+
+def _remarks(table: Table) -> list[str]:
+    return [remark for remark in (table.notice, *table.notes) if remark]
 
 
 def _marker(

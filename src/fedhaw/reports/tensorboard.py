@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -31,7 +32,7 @@ class TensorBoardLog:
             TrackingError: TensorBoard is not installed, or the folder cannot be written.
         """
         try:
-            from tensorboard.summary import Writer
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
             raise TrackingError(
                 "TensorBoard event files need the package tensorboard, which is not installed; "
@@ -39,7 +40,7 @@ class TensorBoardLog:
             ) from error
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            self._writer: Any = Writer(os.fspath(folder))
+            self._writer: Any = EventFileWriter(os.fspath(folder))
         except OSError as error:
             raise TrackingError(
                 f"Could not write event files into {folder}: {error.strerror or error}; choose "
@@ -53,8 +54,20 @@ class TensorBoardLog:
             record: the round as it stands in the history.
             wall_time: when it was, in seconds since 1970; by default now.
         """
-        for tag, value in scalars(record).items():
-            self._writer.add_scalar(tag, value, int(record["round"]), wall_time=wall_time)
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        # Plain values, as torch's SummaryWriter leaves them: every reader knows these.
+        values = [
+            Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(record).items()
+        ]
+        self._writer.add_event(
+            Event(
+                wall_time=time.time() if wall_time is None else wall_time,
+                step=int(record["round"]),
+                summary=Summary(value=values),
+            )
+        )
         # Whoever watches a run wants to see the round that has just ended.
         self._writer.flush()
 
