@@ -16,7 +16,7 @@ import csv
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Protocol, Self, TypeAlias, runtime_checkable
@@ -162,7 +162,7 @@ class RecordedUplink:
     """
 
     losses: frozenset[tuple[int, int]]
-    origin: str = "the recorded losses"
+    origin: str = field(default="the recorded losses", compare=False)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:

@@ -22,7 +22,7 @@ def test_the_file_says_what_docs_say(run: Simulate, tmp_path: Path) -> None:
     assert first["name"] == "mine"
     assert first["rule"]["name"] == "fedhaw"
     assert first["rule"]["eta_lambda"] == 0.1
-    assert first["config"]["uplink"] == {"name": "letteruplink", "p_e": 0.5}
+    assert first["config"]["uplink"] == {"name": "letter", "p_e": 0.5}
     assert sum(client["examples"] for client in first["clients"].values()) == 120
     assert all(sum(c["labels"]) == c["examples"] for c in first["clients"].values())
     assert rounds == history.records

@@ -151,9 +151,7 @@ def test_when_all_checkpoints_are_damaged_the_way_out_is_named(
     history = (tmp_path / "history.jsonl").read_bytes()
     for name in stored(tmp_path):
         break_file(tmp_path / "checkpoints" / name, "truncated")
-    with pytest.raises(
-        CheckpointError, match=r"Every checkpoint .* start afresh with resume=False"
-    ):
+    with pytest.raises(CheckpointError, match=r"Every checkpoint .* with resume=False"):
         run(HAW, out=tmp_path, rounds=4)
     assert (tmp_path / "history.jsonl").read_bytes() == history
     assert same(run(HAW, out=tmp_path, rounds=4, resume=False), run(HAW, rounds=4))
@@ -189,6 +187,16 @@ def test_another_configuration_is_refused_and_the_difference_named(
     with pytest.raises(CheckpointError, match=named):
         run(**settings | change)
     assert before == {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+
+
+def test_a_trace_may_have_moved_but_not_changed(run: Simulate, tmp_path: Path) -> None:
+    for name, lines in (("a", "0,1\n"), ("b", "0,1\n"), ("c", "0,2\n")):
+        (tmp_path / f"{name}.csv").write_text("round,client\n" + lines)
+    run(HAW, out=tmp_path / "run", uplink=tmp_path / "a.csv", rounds=2)
+    longer = run(HAW, out=tmp_path / "run", uplink=tmp_path / "b.csv", rounds=3)
+    assert longer.records[0]["lost"] == {"1": "uplink"}
+    with pytest.raises(CheckpointError, match=r"uplink\.losses: "):
+        run(HAW, out=tmp_path / "run", uplink=tmp_path / "c.csv", rounds=3)
 
 
 def test_a_history_that_was_shortened_is_noticed(run: Simulate, tmp_path: Path) -> None:

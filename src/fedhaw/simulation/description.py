@@ -11,14 +11,22 @@ from typing import Any
 import numpy as np
 import torch
 
-_RULE_NAMES = {"FedHyperG": "fedhyper"}
+_NAMES = {
+    "FedHyperG": "fedhyper",
+    "LocalUpdate": "local",
+    "LetterUplink": "letter",
+    "BurstyUplink": "bursty",
+    "RecordedUplink": "recorded",
+}
+"""How classes are called in a history, where lower case is not enough."""
+
 _MAY_CHANGE = ("rounds",)
 
 
 def describe(thing: object) -> Any:
     """`thing` in numbers, texts, lists and mappings; large contents as a digest.
 
-    Frozen dataclasses (rules, updates, uplinks) give their class and fields. Functions give their
+    Frozen dataclasses (rules, updates, uplinks) give their class and what they compare by. Functions give their
     name: that they still do the same is the user's word.
     """
     match thing:
@@ -33,7 +41,8 @@ def describe(thing: object) -> Any:
         case Mapping():
             return {str(key): describe(value) for key, value in thing.items()}
     if is_dataclass(thing) and not isinstance(thing, type):
-        values = {item.name: describe(getattr(thing, item.name)) for item in fields(thing)}
+        compared = [item.name for item in fields(thing) if item.compare]
+        values = {name: describe(getattr(thing, name)) for name in compared}
         return {"name": _class_name(thing), **values}
     if isinstance(thing, Sequence):
         if thing and all(map(callable, thing)):
@@ -86,7 +95,7 @@ def _value(flat: Mapping[str, Any], name: str) -> str:
 
 def _class_name(thing: object) -> str:
     name = type(thing).__name__
-    return _RULE_NAMES.get(name, name.lower())
+    return _NAMES.get(name, name.lower())
 
 
 def _function_name(function: Callable[..., Any]) -> str:
