@@ -131,11 +131,12 @@ class Recipe(BaseModel):
         burst: mean length of a burst of losses, in rounds, for "bursty".
         stand_in: what replaces a lost upload: "global", "last" or "none".
         cohort: how many clients take part in a round, drawn anew each time; None: all.
-        proxy_size: how many test samples FedLAW's server holds; None: 10 x classes.
         seed: of the initial model, the clients' randomness, the losses and the cohorts.
         engine: "auto", "sequential", "processes" or "stacked".
         workers: of the "processes" engine; None: as many as the machine has cores.
         device: "cpu", "cuda", ...
+        deadline: seconds after which a client's model is too late; such a run is not repeatable.
+        evaluate_every: rounds between two evaluations; the last round is always evaluated.
         checkpoint_every: rounds between two checkpoints.
     """
 
@@ -167,11 +168,12 @@ class Recipe(BaseModel):
     burst: float = Field(3.0, ge=1, allow_inf_nan=False)
     stand_in: Literal["global", "last", "none"] = "global"
     cohort: int | None = Field(None, ge=1)
-    proxy_size: int | None = Field(None, ge=1)
     seed: int = Field(0, ge=0, lt=2**63)
     engine: Literal["auto", "sequential", "processes", "stacked"] = "auto"
     workers: int | None = Field(None, ge=1)
     device: str = "cpu"
+    deadline: float | None = Field(None, gt=0, allow_inf_nan=False)
+    evaluate_every: int = Field(1, ge=1)
     checkpoint_every: int = Field(10, ge=1)
 
     @model_validator(mode="before")

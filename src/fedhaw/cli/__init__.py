@@ -1,0 +1,15 @@
+"""The command line: `fedhaw compare`, `reproduce`, `run`, `report`, `data` and `rules`.
+
+A thin layer: flags are made into a recipe, the work is done by `fedhaw.experiments`. Nothing heavy
+is imported before a command needs it, so `fedhaw --help` answers at once.
+"""
+
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code; see `fedhaw.cli.exits`."""
+    from fedhaw.cli.app import app
+    from fedhaw.cli.exits import run_and_exit
+
+    run_and_exit(app, arguments)

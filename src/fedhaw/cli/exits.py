@@ -1,0 +1,88 @@
+"""How the program ends.
+
+0    done
+1    a fault of fedhaw's own; the traceback is kept, because someone has to mend it
+2    a mistake the user can mend: one sentence on standard error
+130  interrupted by Ctrl-C (143: by SIGTERM); says how to go on
+"""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+import click
+import typer
+
+from fedhaw.errors import FedhawError
+
+MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
+
+
+class Interrupted(Exception):
+    """Work was interrupted; the message says how to go on."""
+
+
+class Terminated(BaseException):
+    """The process was asked to end by SIGTERM; unwinds like Ctrl-C, so that workers go too."""
+
+
+@contextmanager
+def interruptible(how_to_go_on: str) -> Iterator[None]:
+    """Turn Ctrl-C within the block into an end that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(how_to_go_on) from interrupt
+
+
+def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
+    """Run the app and leave the process with the exit code of what happened."""
+    logging.basicConfig(format="fedhaw: %(message)s", level=logging.WARNING)
+    signal.signal(signal.SIGTERM, _terminate)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = typer.main.get_command(app).main(given, prog_name="fedhaw", standalone_mode=False)
+        sys.stdout.flush()
+    except FedhawError as error:
+        _say(str(error))
+        code = MISTAKE
+    except click.ClickException as error:
+        _say(_with_full_stop(error.format_message()) + _hint(error))
+        code = MISTAKE
+    except Interrupted as interruption:
+        _say(f"\nInterrupted. {interruption}")
+        code = INTERRUPTED
+    except (KeyboardInterrupt, click.Abort):
+        _say("\nInterrupted.")
+        code = INTERRUPTED
+    except Terminated:
+        _say("Ended by SIGTERM.")
+        code = TERMINATED
+    except BrokenPipeError:
+        # Whoever read our output, `head` perhaps, has enough. Python would complain once more
+        # when it flushes standard output at the very end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+def _hint(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f" See `{context.command_path} --help`." if context is not None else ""
+
+
+def _with_full_stop(message: str) -> str:
+    return message if message.rstrip(")").endswith((".", "?", "!")) else f"{message}."
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated

@@ -1,0 +1,171 @@
+"""Live progress of a sweep on standard error: a table on a terminal, plain lines elsewhere."""
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from fedhaw.experiments.sweep import Event, Job
+
+MOST_ROWS = 12
+"""A longer table would not fit a terminal; the labels that moved last are shown."""
+
+SECONDS_BETWEEN_LINES = 5.0
+"""Where progress is plain lines, a run speaks at most so often."""
+
+
+@dataclass
+class _Row:
+    """What is known of the runs under one label."""
+
+    runs: int = 0
+    rounds: int = 0
+    runs_done: int = 0
+    rounds_done: int = 0
+    current_round: int = 0
+    accuracy: float | None = None
+    seconds: float = 0.0
+    rounds_timed: int = 0
+    moved: float = field(default_factory=time.monotonic)
+
+
+class SweepProgress:
+    """Shows how far a sweep is; give it to `run_sweep` as `watch`, within its `with` block.
+
+    Args:
+        jobs: every run of the sweep, also those that will be passed over.
+        console: where to show it.
+    """
+
+    def __init__(self, jobs: Sequence["Job"], console: Console) -> None:
+        self._console = console
+        self._rows: defaultdict[str, _Row] = defaultdict(_Row)
+        for job in jobs:
+            row = self._rows[job.label]
+            row.runs += 1
+            row.rounds += job.recipe.rounds
+        self._live = (
+            Live(self._shown(), console=console, refresh_per_second=4, transient=True)
+            if console.is_terminal
+            else None
+        )
+        self._spoke = 0.0
+        self._skipped = 0
+
+    def __enter__(self) -> "SweepProgress":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, event: "Event") -> None:
+        """Take note of an event and show it."""
+        job, row = event.job, self._rows[event.job.label]
+        row.moved = time.monotonic()
+        match event.kind:
+            case "skipped":
+                row.runs_done += 1
+                row.rounds_done += job.recipe.rounds
+                self._skipped += 1
+            case "started":
+                row.current_round = 0
+                self._say_skipped()
+            case "round":
+                self._take_round(event, row)
+            case "finished":
+                # Rounds done before an interruption were not seen here; now they all are.
+                row.rounds_done += job.recipe.rounds - row.current_round
+                row.runs_done += 1
+                self._line(job, row, at_once=True)
+                row.current_round = 0
+        if self._live is not None:
+            self._live.update(self._shown())
+
+    def _take_round(self, event: "Event", row: _Row) -> None:
+        record = event.record or {}
+        now = int(record["round"]) + 1
+        row.rounds_done += now - row.current_round
+        row.current_round = now
+        row.seconds += sum(record["seconds"].values())
+        row.rounds_timed += 1
+        if record["accuracy"] is not None:
+            row.accuracy = float(record["accuracy"])
+        if now < event.job.recipe.rounds:
+            self._line(event.job, row)
+
+    def _seconds_left(self) -> float | None:
+        """From each label's own pace; one not seen yet is taken for the average."""
+        timed = [row for row in self._rows.values() if row.rounds_timed]
+        if not timed:
+            return None
+        average = sum(row.seconds for row in timed) / sum(row.rounds_timed for row in timed)
+        return sum(
+            (row.rounds - row.rounds_done)
+            * (row.seconds / row.rounds_timed if row.rounds_timed else average)
+            for row in self._rows.values()
+        )
+
+    def _say_skipped(self) -> None:
+        if self._skipped and self._live is None:
+            self._console.print(f"{self._skipped} runs had finished before.", highlight=False)
+        self._skipped = 0
+
+    def _line(self, job: "Job", row: _Row, at_once: bool = False) -> None:
+        now = time.monotonic()
+        if self._live is not None or (not at_once and now - self._spoke < SECONDS_BETWEEN_LINES):
+            return
+        self._spoke = now
+        accuracy = "" if row.accuracy is None else f", accuracy {row.accuracy:.2%}"
+        done = f"round {row.current_round or job.recipe.rounds} of {job.recipe.rounds}"
+        self._console.print(
+            f"{job.label}, seed {job.recipe.seed}: {done}{accuracy}{self._left()}",
+            highlight=False,
+            markup=False,
+        )
+
+    def _left(self) -> str:
+        seconds = self._seconds_left()
+        return "" if seconds is None else f", about {_duration(seconds)} left"
+
+    def _shown(self) -> Group:
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in ("", "runs", "rounds", "", "accuracy"):
+            table.add_column(heading, justify="left" if not heading else "right")
+        last = sorted(self._rows, key=lambda label: -self._rows[label].moved)[:MOST_ROWS]
+        for label in (label for label in self._rows if label in last):
+            row = self._rows[label]
+            table.add_row(
+                Text(label),
+                f"{row.runs_done}/{row.runs}",
+                f"{row.rounds_done}/{row.rounds}",
+                ProgressBar(row.rounds, row.rounds_done, width=24),
+                "" if row.accuracy is None else f"{row.accuracy:.2%}",
+            )
+        done = sum(row.rounds_done for row in self._rows.values())
+        rounds = sum(row.rounds for row in self._rows.values())
+        return Group(table, Text(f"{done} of {rounds} rounds{self._left()}", style="dim"))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

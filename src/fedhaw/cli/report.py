@@ -1,0 +1,67 @@
+"""`fedhaw report`: build or rebuild a report from histories."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedhaw.cli import options as flag
+from fedhaw.cli.compare import check_target
+
+EXAMPLES = """Examples:
+
+  fedhaw report fedhaw-runs/compare-mnist-5k-1234abcd
+
+  fedhaw report run-a run-b --out a-and-b --title "Two runs"
+"""
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders that hold runs, at any depth.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where to write; by default the first folder.",
+            rich_help_panel=flag.OUTPUT,
+            show_default=False,
+        ),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Above everything.", rich_help_panel=flag.OUTPUT)
+    ] = None,
+    notice: Annotated[
+        str | None,
+        typer.Option(
+            help="What every reader must know; stands in every table and picture.",
+            rich_help_panel=flag.OUTPUT,
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            help="Accuracy, 0 to 1, for the columns of rounds and seconds to reach it.",
+            rich_help_panel=flag.OUTPUT,
+        ),
+    ] = None,
+    tensorboard: flag.Tensorboard = False,
+    as_json: flag.Json = False,
+) -> None:
+    """Build a report, or build it again, from the histories in some folders."""
+    from fedhaw.cli.output import print_json, print_table, to_stderr
+    from fedhaw.reports import comparison_table, write_report, write_tensorboard
+
+    check_target(target)
+    where = out or (folders[0] if folders[0].is_dir() else folders[0].parent)
+    with to_stderr().status("Writing the report"):
+        written = write_report(folders, where, title=title, notice=notice, target=target)
+        if tensorboard:
+            write_tensorboard(folders, where / "tensorboard")
+    if as_json:
+        print_json({"report": str(written.page), "files": [str(path) for path in written.paths]})
+        return
+    print_table(
+        comparison_table(written.comparison, target, notice, written.table.title, brief=True)
+    )
+    print(f"report   {written.page}")

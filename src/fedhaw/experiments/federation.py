@@ -1,0 +1,196 @@
+"""From a recipe to a run: its data, its split, its rule, and the simulation itself."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedhaw.data import DataError, Dataset, load, split
+from fedhaw.experiments.catalogue import build_rule
+from fedhaw.experiments.recipe import Recipe
+from fedhaw.rules import ProxyLoss, Rule
+
+if TYPE_CHECKING:
+    from fedhaw.clients import LocalUpdate
+    from fedhaw.simulation import History
+    from fedhaw.uplink import Uplink
+
+
+def load_data(recipe: Recipe) -> Dataset:
+    """The recipe's data set; a sweep loads it once.
+
+    Raises:
+        DataError: it is missing, damaged, or too small.
+    """
+    return _loaded(recipe.data, recipe.data_dir, recipe.train_samples)
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str, data_dir: str | None, train_samples: int | None) -> Dataset:
+    dataset = load(name, data_dir)
+    if train_samples is None:
+        return dataset
+    available = len(dataset.y_train)
+    if train_samples > available:
+        raise DataError(
+            f"train_samples is {train_samples}, but {dataset.name} has only {available} here; ask "
+            "for fewer, or put the whole data set into the data folder."
+        )
+    whole = dataset.y_train if dataset.whole_labels is None else dataset.whole_labels
+    return replace(
+        dataset,
+        x_train=dataset.x_train[:train_samples],
+        y_train=dataset.y_train[:train_samples],
+        holders=None if dataset.holders is None else dataset.holders[:train_samples],
+        whole_labels=whole,
+    )
+
+
+def split_data(recipe: Recipe, dataset: Dataset) -> list[NDArray[np.int64]]:
+    """Who holds which training samples.
+
+    Raises:
+        DataError: there is no such split, or it cannot be made.
+    """
+    return split(
+        dataset,
+        recipe.split,
+        recipe.clients,
+        alpha=recipe.alpha,
+        seed=recipe.split_seed,
+        min_size=recipe.min_size,
+        shards_per_client=recipe.shards_per_client,
+    )
+
+
+def rule_from_recipe(
+    recipe: Recipe, proxy: ProxyLoss | Sequence[ProxyLoss] | None = None
+) -> Rule[Any]:
+    """The recipe's rule, with the letter's values for what the recipe leaves open.
+
+    Args:
+        recipe: the federation.
+        proxy: the proxy loss; only FedLAW asks.
+
+    Raises:
+        UnknownRule: FedLAW without a proxy loss.
+    """
+    return build_rule(recipe.rule.name, recipe.rule_options, eta=recipe.eta, proxy=proxy)
+
+
+def uplink_from_recipe(recipe: Recipe) -> "Uplink | None":
+    """The recipe's uplink; None when nothing can get lost.
+
+    Raises:
+        InvalidUplink: a trace that cannot be read, or bursts that cannot be.
+    """
+    from fedhaw.uplink import BurstyUplink, LetterUplink, RecordedUplink
+
+    match recipe.uplink:
+        case "letter":
+            return LetterUplink(recipe.loss_rate) if recipe.loss_rate else None
+        case "bursty":
+            return BurstyUplink.bursts(recipe.loss_rate, recipe.burst) if recipe.loss_rate else None
+        case trace:
+            return RecordedUplink.read(trace)
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Find out, before anything is written, what a run would refuse.
+
+    Raises:
+        FedhawError: data, split, model, client update or uplink cannot be used.
+    """
+    import torch
+
+    from fedhaw.models import build
+
+    dataset = load_data(recipe)
+    split_data(recipe, dataset)
+    client_update(recipe)
+    uplink_from_recipe(recipe)
+    with torch.device("meta"):  # shapes alone: nothing is allocated
+        build(recipe.model, dataset.input_shape, dataset.classes)
+
+
+def client_update(recipe: Recipe) -> "LocalUpdate":
+    """What a client does.
+
+    Raises:
+        InvalidUpdate: there is no such update.
+    """
+    from fedhaw.clients import named
+
+    return named(
+        recipe.client_update,
+        eta=recipe.eta,
+        epochs=recipe.epochs,
+        batch=recipe.batch,
+        mu=recipe.mu,
+        weight_decay=recipe.weight_decay,
+    )
+
+
+def run_recipe(
+    recipe: Recipe,
+    out: Path | None,
+    on_round: Callable[[Mapping[str, Any]], None] | None = None,
+    name: str | None = None,
+) -> "History":
+    """Run a recipe; one that was interrupted in the same folder goes on.
+
+    Args:
+        recipe: the federation.
+        out: folder of the history and the checkpoints; None keeps nothing.
+        on_round: is given each round's record.
+        name: what the run is called in reports, default the rule's name.
+
+    Raises:
+        FedhawError: something cannot be used; see `fedhaw.simulate`.
+    """
+    from fedhaw.simulation import Federation, simulate
+
+    def rule(federation: Federation) -> Rule[Any]:
+        proxy = federation.proxy_losses() if recipe.rule.name == "fedlaw" else None
+        return rule_from_recipe(recipe, proxy)
+
+    dataset = load_data(recipe)
+    return simulate(
+        rule,
+        dataset,
+        model=recipe.model,
+        clients=recipe.clients,
+        split=_split_source(recipe, dataset),
+        alpha=recipe.alpha,
+        split_seed=recipe.split_seed,
+        update=client_update(recipe),
+        uplink=uplink_from_recipe(recipe),
+        stand_in=recipe.stand_in,
+        cohort=recipe.cohort,
+        rounds=recipe.rounds,
+        seed=recipe.seed,
+        buffers=recipe.buffers,
+        scale=recipe.input_scale,
+        also_scales=recipe.also_scales,
+        evaluate_every=recipe.evaluate_every,
+        engine=recipe.engine,
+        workers=recipe.workers,
+        deadline=recipe.deadline,
+        device=recipe.device,
+        out=out,
+        checkpoint_every=recipe.checkpoint_every,
+        name=name or recipe.rule.name,
+        on_round=on_round,
+    )
+
+
+def _split_source(recipe: Recipe, dataset: Dataset) -> str | list[NDArray[np.int64]]:
+    """The split by name where its name says all, so that the history can say it too."""
+    defaults = {key: Recipe.model_fields[key].default for key in ("min_size", "shards_per_client")}
+    if all(getattr(recipe, key) == value for key, value in defaults.items()):
+        return recipe.split
+    return split_data(recipe, dataset)

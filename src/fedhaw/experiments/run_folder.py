@@ -1,0 +1,137 @@
+"""The folder of one run: what it is a run of, and whether it has come to its end.
+
+Beside the history and the checkpoints lies `recipe.json`, written before the run starts. It says
+which recipe and which data the folder belongs to, so that a finished run is not run again, an
+interrupted one goes on, and a run of something else is never mixed in.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedhaw.data import Dataset
+from fedhaw.errors import FedhawError
+from fedhaw.experiments.recipe import Recipe
+from fedhaw.files import write_text
+
+RECIPE_NAME = "recipe.json"
+HISTORY_NAME = "history.jsonl"
+FORMAT = 1
+
+
+class RunFolderError(FedhawError, ValueError):
+    """A folder that holds something else than the run it is meant for."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where one run keeps its history and checkpoints.
+
+    Attributes:
+        path: the folder.
+    """
+
+    path: Path
+
+    @property
+    def history(self) -> Path:
+        """The run's history."""
+        return self.path / HISTORY_NAME
+
+    def claim(self, recipe: Recipe, dataset: Dataset) -> None:
+        """Write down what the folder is for, or check that it is for this.
+
+        Only the number of rounds may have grown since.
+
+        Raises:
+            RunFolderError: the folder holds another run, or one on other data.
+            FileWriteError: it cannot be written.
+        """
+        stored = self._stored()
+        if stored is None and self.history.exists():
+            raise RunFolderError(
+                f"{self.path} holds a run, but no {RECIPE_NAME} that says which; choose another "
+                "folder or remove it."
+            )
+        wanted = {"format": FORMAT, "recipe": recipe.described(), "data": _identity(dataset)}
+        wanted = json.loads(json.dumps(wanted, default=list))
+        if stored is not None:
+            self._refuse_others(stored, wanted)
+        if stored != wanted:
+            write_text(self.path / RECIPE_NAME, json.dumps(wanted, indent=2) + "\n")
+
+    def finished(self, recipe: Recipe, dataset: Dataset) -> bool:
+        """Whether the run of this recipe is complete here.
+
+        Raises:
+            RunFolderError: the folder holds another run.
+        """
+        stored = self._stored()
+        if stored is None or not self.history.exists():
+            return False
+        wanted = {"recipe": recipe.described(), "data": _identity(dataset)}
+        self._refuse_others(stored, json.loads(json.dumps(wanted, default=list)))
+        return stored["recipe"]["rounds"] == recipe.rounds and _has_ended(self.history)
+
+    def _stored(self) -> dict[str, Any] | None:
+        path = self.path / RECIPE_NAME
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError as error:
+            raise RunFolderError(f"{self.path} is not a folder; choose another one.") from error
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{path} cannot be read ({error}); remove the folder.") from error
+        if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+            raise RunFolderError(f"{path} is not of this version of fedhaw; choose another folder.")
+        return stored
+
+    def _refuse_others(self, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        theirs, ours = _flat(stored), _flat(wanted)
+        theirs.pop("format", None)
+        ours.pop("format", None)
+        fewer = ours["recipe.rounds"] < theirs["recipe.rounds"]
+        different = [
+            key
+            for key in dict.fromkeys([*theirs, *ours])
+            if theirs.get(key) != ours.get(key) and (key != "recipe.rounds" or fewer)
+        ]
+        if different:
+            key = different[0]
+            raise RunFolderError(
+                f"{self.path} holds a run with {key.removeprefix('recipe.')} = {theirs.get(key)}, "
+                f"not {ours.get(key)}; choose another folder, or remove this one."
+            )
+
+
+def _identity(dataset: Dataset) -> dict[str, Any]:
+    """Enough to notice that another file was found under the same name."""
+    return {
+        "name": dataset.name,
+        "train": list(dataset.x_train.shape),
+        "test": list(dataset.x_test.shape),
+        "classes": dataset.classes,
+    }
+
+
+def _has_ended(history: Path) -> bool:
+    """Whether the last whole line says that the run finished."""
+    lines = history.read_bytes().rsplit(b"\n", 2)
+    try:
+        last = json.loads(lines[-2]) if len(lines) > 1 else {}
+    except ValueError:
+        return False
+    return bool(last.get("kind") == "end" and last.get("status") == "finished")
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, Mapping):
+            flat.update(_flat(inner, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = inner
+    return flat

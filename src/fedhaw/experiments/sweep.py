@@ -1,0 +1,112 @@
+"""Many runs, one after the other; each uses all the workers its engine wants.
+
+A sweep may be killed at any moment. Run again, it passes over the runs that have finished, goes on
+with the one that had not from its last checkpoint, and starts the others.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from fedhaw.experiments.federation import check_recipe, load_data, run_recipe
+from fedhaw.experiments.recipe import Recipe
+from fedhaw.experiments.run_folder import RunFolder
+from fedhaw.reports import TensorBoardLog
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep.
+
+    Attributes:
+        label: what progress calls it, such as "fedhaw".
+        recipe: what to run.
+        folder: where.
+    """
+
+    label: str
+    recipe: Recipe
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something happened in a sweep.
+
+    Attributes:
+        kind: the job was "skipped" because it had finished before, "started", is one "round"
+            further, or "finished".
+        job: which one.
+        record: the round's record, as in the history; only with "round".
+    """
+
+    kind: Literal["skipped", "started", "round", "finished"]
+    job: Job
+    record: Mapping[str, Any] | None = None
+
+
+Watch: TypeAlias = Callable[[Event], None]
+
+
+def run_sweep(jobs: Sequence[Job], watch: Watch = lambda event: None) -> None:
+    """Run what has not finished yet.
+
+    Args:
+        jobs: in the order they are to be run; those with the same folder must be the same.
+        watch: is told what happens.
+
+    Raises:
+        FedhawError: data is missing, a folder holds something else, or the like. Whatever can be
+            found out without training is found out before the first run starts.
+    """
+    for recipe in {_federation(job.recipe): job.recipe for job in jobs}.values():
+        check_recipe(recipe)
+    waiting = []
+    for job in jobs:
+        if RunFolder(job.folder).finished(job.recipe, load_data(job.recipe)):
+            watch(Event("skipped", job))
+        else:
+            waiting.append(job)
+    for job in waiting:
+        RunFolder(job.folder).claim(job.recipe, load_data(job.recipe))
+        watch(Event("started", job))
+        run_recipe(job.recipe, job.folder, _round_watcher(job, watch), job.label)
+        watch(Event("finished", job))
+
+
+def _federation(recipe: Recipe) -> str:
+    """The same for recipes that differ only in rule and seed, which are checked already."""
+    return recipe.with_(rule="fedavg", seed=0).fingerprint()
+
+
+def _round_watcher(job: Job, watch: Watch) -> Callable[[Mapping[str, Any]], None]:
+    return lambda record: watch(Event("round", job, record))
+
+
+@contextmanager
+def also_to_tensorboard(folder: Path, watch: Watch) -> Iterator[Watch]:
+    """A watch that writes TensorBoard event files, too: `<folder>/<label>/seed-<seed>`.
+
+    Raises:
+        TrackingError: TensorBoard is not installed, or the folder cannot be written.
+    """
+    logs: dict[Path, TensorBoardLog] = {}
+
+    def both(event: Event) -> None:
+        job = event.job
+        if event.kind == "started":
+            name = f"seed-{job.recipe.seed}"
+            logs[job.folder] = TensorBoardLog(folder / job.label / name)
+        elif event.kind == "round" and event.record is not None:
+            logs[job.folder].on_round(event.record)
+        elif event.kind == "finished":
+            logs.pop(job.folder).close()
+        watch(event)
+
+    try:
+        yield both
+    finally:
+        for log in logs.values():
+            log.close()
