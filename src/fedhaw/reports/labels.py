@@ -19,7 +19,7 @@ PRETTY = {
 INCIDENTAL = frozenset(
     {
         "name", "seed", "seeds", "rules", "out", "folder", "path", "data_dir", "engine", "workers",
-        "threads", "device", "started", "checkpoint_every", "resume",
+        "threads", "device", "started", "checkpoint_every", "resume", "initial_model",
     }
 )  # fmt: skip
 """Settings that may differ between the seeds of one group: they do not change what is computed."""
