@@ -1,0 +1,270 @@
+"""The page as a reader meets it, in headless Chromium."""
+
+import base64
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedhaw.reports import Report, write_report
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+
+pytestmark = pytest.mark.system
+
+CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars"
+)
+HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    for program in (CHROMIUM, DRIVER):
+        if not Path(program).exists():
+            pytest.skip(f"needs {program}: apt-get install chromium chromium-driver")
+    # Selenium would otherwise look for a driver on the network.
+    os.environ["SE_OFFLINE"] = "true"
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in FLAGS.split():
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.chrome.service.Service(DRIVER)
+    driver = webdriver.Chrome(options=options, service=service)
+    # No request may leave the page; one that tried would fail and be logged.
+    driver.execute_cdp_cmd("Network.enable", {})
+    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Open:
+    """Open a page in a window of some width and with some preference of colours."""
+
+    def opened(page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> Any:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        colours = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [colours]})
+        browser.get(page.as_uri())
+        # The script sets this when everything is drawn; it runs while the page loads.
+        assert browser.execute_script("return document.documentElement.dataset.ready") == "yes"
+        assert browser.get_log("browser") == []
+        return browser
+
+    return opened
+
+
+def lines(browser: Any, plot: str = "plot-rounds") -> dict[str, list[float]]:
+    """The drawn curves of a plot by label: only paths that are really on the page count."""
+    drawn: dict[str, list[float]] = browser.execute_script(
+        """const box = document.getElementById(arguments[0]);
+        const found = {};
+        for (const path of box.querySelectorAll('.scatterlayer path.js-line')) {
+          const trace = path.closest('.trace').__data__[0].trace;
+          const full = box._fullData[trace.index];
+          if (full.fill !== 'toself' && path.getAttribute('d').length > 20)
+            found[full.meta] = Array.from(full.y);
+        }
+        return found;""",
+        plot,
+    )
+    return drawn
+
+
+def press(browser: Any, selector: str) -> None:
+    browser.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def choose(browser: Any, control: str, text: str) -> None:
+    browser.execute_script(
+        """const select = document.getElementById(arguments[0]);
+        select.value = [...select.options].find((o) => o.text === arguments[1]).value;
+        select.dispatchEvent(new Event('change'));""",
+        control,
+        text,
+    )
+
+
+LABELS = ["FedAvg", "FedAdp", "FedHyper", "FedLWS", "FedLAW", "FedHAW"]
+
+
+def test_the_plots_draw_what_the_table_says(report: Report, open_page: Open) -> None:
+    browser = open_page(report.page)
+    curves = lines(browser)
+    assert sorted(curves) == sorted(LABELS)
+    for row in report.table.cells:
+        assert f"{curves[row[0].mean][-1]:.2f}" == row[1].mean
+    bars = browser.execute_script("return document.querySelectorAll('.barlayer .point').length")
+    assert bars == 60
+    clients = "return document.querySelectorAll('#weights .scatterlayer path.js-line').length"
+    assert browser.execute_script(clients) == 6 * 10
+    held = "return document.querySelectorAll('#plot-holdings .heatmaplayer image').length"
+    assert browser.execute_script(held) == 1
+    assert "Reduced scale" in browser.execute_script(
+        "return document.querySelector('.notice').innerText"
+    )
+
+
+def test_hiding_a_rule_hides_it_everywhere_and_comes_back(report: Report, open_page: Open) -> None:
+    browser = open_page(report.page)
+    hidden = """return [
+        document.querySelector('#rules [data-label=FedAvg]').getAttribute('aria-pressed'),
+        document.querySelector('tbody [data-label=FedAvg]').offsetParent === null,
+        document.querySelector('#weights [data-label=FedAvg]').offsetParent === null]"""
+    assert browser.execute_script(hidden) == ["true", False, False]
+    press(browser, "#rules [data-label=FedAvg]")
+    assert "FedAvg" not in lines(browser)
+    assert len(lines(browser)) == 5
+    assert browser.execute_script(hidden) == ["false", True, True]
+    press(browser, "#all")
+    assert len(lines(browser)) == 6
+    assert browser.execute_script(hidden) == ["true", False, False]
+
+
+def test_hiding_every_rule_leaves_an_empty_plot(report: Report, open_page: Open) -> None:
+    browser = open_page(report.page)
+    for label in LABELS:
+        press(browser, f"#rules [data-label={label}]")
+    assert lines(browser) == {}
+    assert browser.get_log("browser") == []
+
+
+def test_switching_the_metric_changes_the_curves(report: Report, open_page: Open) -> None:
+    browser = open_page(report.page)
+    accuracy = lines(browser)
+    choose(browser, "metric", "Test loss")
+    loss = lines(browser)
+    assert sorted(loss) == sorted(accuracy)
+    assert loss["FedHAW"] != accuracy["FedHAW"]
+    choose(browser, "metric", "Gamma")
+    assert sorted(lines(browser)) == ["FedHAW", "FedLAW"]
+    note = browser.execute_script("return document.getElementById('rounds-note').innerText")
+    assert "Not recorded for FedAvg, FedAdp, FedHyper, FedLWS." in note
+    titles = browser.execute_script(
+        "return [...document.getElementById('metric').options].map((o) => o.text)"
+    )
+    for title in titles:
+        choose(browser, "metric", title)
+        assert lines(browser)
+    assert browser.get_log("browser") == []
+
+
+def test_each_seed_can_be_shown(report: Report, open_page: Open) -> None:
+    browser = open_page(report.page)
+    choose(browser, "seeds", "each seed")
+    count = "return document.querySelectorAll('#plot-rounds .scatterlayer path.js-line').length"
+    assert browser.execute_script(count) == 6 * 3
+
+
+def test_light_and_dark_follow_the_system_and_the_button(report: Report, open_page: Open) -> None:
+    look = """return [getComputedStyle(document.body).backgroundColor,
+        [...document.querySelectorAll('#plot-rounds .js-line')].at(-1).style.stroke,
+        document.getElementById('theme').innerText]"""
+    light = open_page(report.page).execute_script(look)
+    browser = open_page(report.page, dark=True)
+    dark = browser.execute_script(look)
+    assert all(one != other for one, other in zip(light, dark, strict=True))
+    press(browser, "#theme")
+    assert browser.execute_script(look) == light
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_hangs_out_of_the_window(report: Report, open_page: Open, width: int) -> None:
+    browser = open_page(report.page, width=width, height=740)
+    measured = browser.execute_script(
+        """return [document.documentElement.scrollWidth, window.innerWidth,
+        [...document.querySelectorAll('.card, .tiles li, .top, .notice, footer, .plot svg')]
+          .filter((e) => e.getBoundingClientRect().right > window.innerWidth + 1).length]"""
+    )
+    assert measured == [width, width, 0]
+    assert len(lines(browser)) == 6
+
+
+CONTRAST = """
+const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+const light = (c) => c.slice(0, 3).map((v) => v / 255)
+  .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const behind = (e) => {
+  for (let at = e; at; at = at.parentElement) {
+    const c = rgb(getComputedStyle(at).backgroundColor);
+    if (c.length === 3 || c[3] > 0) return c;
+  }
+  return [255, 255, 255];
+};
+const poor = [];
+for (const e of document.querySelectorAll('h1,h2,h3,p,td,th,button,label,select,dt,dd,a,li span')) {
+  if (!e.innerText || !e.offsetParent) continue;
+  const [a, b] = [light(rgb(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+  if ((a + 0.05) / (b + 0.05) < 4.5) poor.push(e.tagName + ': ' + e.innerText.slice(0, 30));
+}
+const unnamed = [...document.querySelectorAll('button, select, [role=img], [role=region]')]
+  .filter((e) => !(e.innerText.trim() || e.ariaLabel || (e.labels && e.labels.length)
+    || e.getAttribute('aria-labelledby'))).map((e) => e.outerHTML.slice(0, 80));
+return [poor, unnamed];
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_has_contrast_and_controls_have_names(
+    report: Report, open_page: Open, dark: bool
+) -> None:
+    poor, unnamed = open_page(report.page, dark=dark).execute_script(CONTRAST)
+    assert poor == []
+    assert unnamed == []
+
+
+def test_the_table_sorts_by_any_column(report: Report, open_page: Open) -> None:
+    browser = open_page(report.page)
+    names = "return [...document.querySelectorAll('tbody tr')].map((row) => row.dataset.label)"
+    press(browser, "thead th:nth-child(2) button")
+    press(browser, "thead th:nth-child(2) button")
+    finals = {row[0].mean: row[1].value for row in report.table.cells}
+    assert browser.execute_script(names) == sorted(finals, key=finals.__getitem__, reverse=True)
+
+
+def test_hostile_names_do_nothing(
+    tmp_path: Path, write_history: Callable[..., Path], open_page: Open
+) -> None:
+    for seed in range(2):
+        write_history(
+            tmp_path / "runs" / str(seed), seed=seed, rounds=3, name=HOSTILE, fedhaw=HOSTILE,
+            config={"data": HOSTILE, HOSTILE: HOSTILE},
+            clients={HOSTILE: {"examples": 3, "labels": [1, 2]}},
+        )  # fmt: skip
+    written = write_report([tmp_path / "runs"], tmp_path / "out", title=HOSTILE, notice=HOSTILE)
+    browser = open_page(written.page)
+    assert browser.execute_script("return window.hacked") is None
+    assert browser.execute_script("return document.images.length") == 0
+    assert browser.title == HOSTILE
+    shown = "return document.querySelector('#rules [data-label] span').textContent"
+    assert browser.execute_script(shown) == HOSTILE
+    choose(browser, "seeds", "each seed")
+    assert browser.execute_script("return window.hacked") is None
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize(
+    ("width", "dark"), [(1280, False), (1280, True), (360, False), (360, True)]
+)
+def test_screenshots(report: Report, open_page: Open, width: int, dark: bool) -> None:
+    """Kept where FEDHAW_SCREENSHOTS says, for people to look at; otherwise skipped."""
+    folder = os.environ.get("FEDHAW_SCREENSHOTS")
+    if not folder:
+        pytest.skip("set FEDHAW_SCREENSHOTS to a folder to keep screenshots")
+    browser = open_page(report.page, width=width, dark=dark)
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    name = f"{'phone' if width < 600 else 'desktop'}-{'dark' if dark else 'light'}.png"
+    (Path(folder) / name).write_bytes(base64.b64decode(shot["data"]))
