@@ -26,8 +26,8 @@ _MAY_CHANGE = ("rounds",)
 def describe(thing: object) -> Any:
     """`thing` in numbers, texts, lists and mappings; large contents as a digest.
 
-    Frozen dataclasses (rules, updates, uplinks) give their class and what they compare by. Functions give their
-    name: that they still do the same is the user's word.
+    Frozen dataclasses (rules, updates, uplinks) give their class and what they compare by.
+    Functions give their name: that they still do the same is the user's word.
     """
     match thing:
         case None | bool() | str():
