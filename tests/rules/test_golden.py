@@ -28,7 +28,9 @@ def rule_of(name: str, golden: dict[str, Any]) -> Rule[Any]:
         "fedhyper": fedhaw.FedHyperG(),
         "fedlws": fedhaw.FedLWS(beta=float(golden["fedlws_beta"])),
         "fedhaw": fedhaw.FedHAW(
-            *(float(golden[name]) for name in ("eta", "eta_gamma", "eta_lambda")),
+            eta=float(golden["eta"]),
+            eta_gamma=float(golden["eta_gamma"]),
+            eta_lambda=float(golden["eta_lambda"]),
             gamma_in_lambda_step="sequential",
         ),
     }
@@ -37,13 +39,13 @@ def rule_of(name: str, golden: dict[str, Any]) -> Rule[Any]:
 
 def coefficients_of(name: str, state: Any) -> dict[str, Any]:
     """Our names for what the golden files hold beside the models."""
-    return {
-        "fedavg": lambda: {},
-        "fedadp": lambda: {"angle": state.angles},
-        "fedhyper": lambda: {"scale": state.step},
-        "fedlws": lambda: {"gamma": state.gammas},
-        "fedhaw": lambda: {"gamma": state.gamma, "lambda": state.lambdas},
-    }[name]()
+    names = {
+        "fedadp": {"angle": "angles"},
+        "fedhyper": {"scale": "step"},
+        "fedlws": {"gamma": "gammas"},
+        "fedhaw": {"gamma": "gamma", "lambda": "lambdas"},
+    }
+    return {key: getattr(state, ours) for key, ours in names.get(name, {}).items()}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -14,7 +14,8 @@ from fedhaw.rules import reductions
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many blocks even for small models, so that their seams are tested."""
-    monkeypatch.setattr(reductions, "_SHARED_BLOCK", 3000)
+    monkeypatch.setattr(reductions, "_NUMPY_BLOCK", 3000)
+    monkeypatch.setattr(reductions, "_TORCH_BLOCK", 2500)
     monkeypatch.setattr(reductions, "_THREAD_BLOCK", 2000)
 
 
@@ -40,14 +41,19 @@ def test_products_are_exact_however_small_the_update(
     s = np.random.default_rng(seed).dirichlet(np.ones(K))
     w64, W64, U64 = (a.astype(np.float64) for a in (w, W, U))
     d = w64 - s @ W64
-    along_w, along_U = reductions.direction_products(to_backend(w), to_backend(W), s, to_backend(U))
+    along_w, along_U = reductions.direction_products(
+        to_backend(w), to_backend(W), s, to_backend(U), tolerances=(0.0, 0.0)
+    )
     # Relative to what Cauchy-Schwarz allows; the products themselves may be near 0.
     size = np.linalg.norm(d) * np.linalg.norm(w64)
     assert abs(along_w - d @ w64) <= 3e-6 * size
     assert np.all(np.abs(along_U - U64 @ d) <= 3e-6 * np.linalg.norm(d) * np.linalg.norm(U64))
 
     layers = [slice(0, P // 2), slice(P // 2, P)] if P > 1 else [slice(0, 1)]
-    products, squares = reductions.update_products(to_backend(w), to_backend(W), [s], layers)
+    products, squares, average = reductions.update_products(
+        to_backend(w), to_backend(W), [s], layers
+    )
+    np.testing.assert_allclose(np.asarray(average), s @ W64, rtol=1e-5, atol=1e-6)
     g = W64 - w64
     for index, layer in enumerate(layers):
         mean = s @ g[:, layer]
@@ -61,8 +67,9 @@ def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     results: list[Any] = []
     for cores in ({0}, {0, 1}, {0, 1, 2, 3, 4}):
         monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores)
+        average = np.empty_like(w)
         products, squares = reductions.update_products(w, W, [np.full(7, 1 / 7)], [slice(0, 5000)])
-        results.append(products.tobytes() + squares.tobytes())
+        results.append(products.tobytes() + squares.tobytes() + average.tobytes())
     assert len(set(results)) == 1
 
 

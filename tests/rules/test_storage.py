@@ -16,8 +16,9 @@ RULE = fedhaw.FedHAW(0.1, 1e-3, 1e-2)
 
 @pytest.fixture
 def state() -> fedhaw.rules.FedHAWState:
-    *_, (_, _, state) = Federation(4).rounds(RULE, "numpy", 3)
-    return state
+    *_, (_, _, last) = Federation(4).rounds(RULE, "numpy", 3)
+    assert isinstance(last, fedhaw.rules.FedHAWState)
+    return last
 
 
 def test_a_truncated_file(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ GAMMA_LIMIT = float(np.log(10.0))
 a few tenths."""
 
 
+COEFFICIENT_ERROR = 3e-7
+"""How far rounding may move a coefficient in one step; a float32 model resolves 6e-8."""
+
+TINY = float(np.finfo(np.float64).tiny)
+
+
 @dataclass(frozen=True)
 class FedHAWState:
     """The coefficients, and what made the current global model.
@@ -154,13 +160,17 @@ class FedHAW:
         w, W, U = round.global_model, round.client_models, state.previous
         if lambda_of is None:
             lambda_of = self._with_newcomers(state.lambda_of, round)
+        scale, s = np.exp(state.gamma), state.weights
         along_w, along_U = direction_products(
             w,
             W,
             _cohort_weights(lambda_of, round.names),
             None if U is None else like(W, U, keep_dtype=True),
+            tolerances=(
+                COEFFICIENT_ERROR * self.eta / max(self.eta_gamma * scale, TINY),
+                COEFFICIENT_ERROR * self.eta / max(self.eta_lambda * scale**2 / 4, TINY),
+            ),
         )
-        scale, s = np.exp(state.gamma), state.weights
         if self.learn == "gamma":
             return float(scale / self.eta * along_w), np.zeros(len(s))
         if self.jacobian == "diagonal":
@@ -203,21 +213,21 @@ class FedHAW:
         The known clients of the round keep their weights relative to each other; together they get
         the share of the data they hold. A client that had no data so far (logit -inf) joins anew.
         """
-        shares = dict(zip(round.names, round.shares, strict=True))
-        present = {c: known[c] for c in round.names if np.isfinite(known.get(c, -np.inf))}
         lambda_of = dict(known)
-        held = sum(shares[client] for client in present)
+        newcomers = [c for c in round.names if lambda_of.get(c, -np.inf) == -np.inf]
+        if not newcomers:
+            return lambda_of
+        share_of = dict(zip(round.names, round.shares, strict=True))
+        present = [client for client in round.names if client not in set(newcomers)]
+        held = sum(share_of[client] for client in present)
         offset = 0.0
-        if present and held > 0 and self.start == "share":
-            logits = np.array(list(present.values()))
-            offset = float(
-                logits.max() + np.log(np.exp(logits - logits.max()).sum()) - np.log(held)
-            )
-        for client, share in shares.items():
-            if client in present:
-                continue
+        if held > 0:
+            logits = np.array([known[client] for client in present])
+            offset = float(np.logaddexp.reduce(logits) - np.log(held))
+        for client in newcomers:
+            share = float(share_of[client])
             if self.start == "literal":
-                lambda_of[client] = float(share)
+                lambda_of[client] = share
             else:
                 lambda_of[client] = float(np.log(share)) + offset if share > 0 else -np.inf
         return lambda_of

@@ -17,11 +17,12 @@ ICLR 2025.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import array_api_compat
 import numpy as np
 
 from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import combine, dot, update_products
+from fedhaw.rules.reductions import dot, update_products
 
 
 @dataclass(frozen=True)
@@ -67,16 +68,18 @@ class FedLWS:
             raise InvalidRound("FedLWS works layer by layer: give Round(..., layers=[slice, ...]).")
         if round.nothing_arrived:
             return unchanged(round), state
-        model = checked(combine(round.shares, round.client_models), round)
-        gammas = self._gammas(round, round.layers)
+        gammas, model = self._gammas(round, round.layers)
         for layer, gamma in zip(round.layers, gammas, strict=True):
             model[layer] *= float(gamma)
         return model, FedLWSState(gammas, round.names, round.shares)
 
-    def _gammas(self, round: Round, layers: Sequence[slice]) -> Vector:  # noqa: A002
+    def _gammas(self, round: Round, layers: Sequence[slice]) -> tuple[Vector, Array]:  # noqa: A002
+        """(L,) the factor of each layer, and (P,) what they apply to: FedAvg's model."""
         w, W = round.global_model, round.client_models
         uniform = np.full(len(round.names), 1 / len(round.names))
-        products, squares = update_products(w, W, [round.shares, uniform], layers)
+        average = array_api_compat.array_namespace(w).empty_like(w)
+        products, squares = update_products(w, W, [round.shares, uniform], layers, average)
+        checked(average, round)
         along_weighted, along_mean = products[:, 0], products[:, 1]
         G = np.sqrt(np.maximum(along_weighted @ round.shares, 0))
         # |g_k - mean|^2 = |g_k|^2 - 2 <g_k, mean> + |mean|^2
@@ -90,4 +93,4 @@ class FedLWS:
         gammas: Vector = np.divide(
             length, factor * G + length, out=np.ones_like(length), where=length > 0
         )
-        return gammas
+        return gammas, average

@@ -24,17 +24,11 @@ from fedhaw.rules.base import Array, Vector
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-# Elements of the matrix handled at a time, by who runs them in parallel. BLAS and torch spread one
-# block over the cores, so it should be large; our own threads take a block each, which then has to
-# fit a core's L2 cache together with its updates.
-_SHARED_BLOCK = 1_310_720
-_THREAD_BLOCK = 163_840
+# How many elements of a matrix to handle at a time: measured, see benchmarks/server_step.py.
+_NUMPY_BLOCK = 1_310_720  # BLAS spreads a block over the cores, so it should be large
+_THREAD_BLOCK = 327_680  # a core of its own, whose L2 cache also holds the block's updates
+_TORCH_BLOCK = 655_360
 _DEVICE_BLOCK = 1 << 26
-
-# d is recomputed from updates where it is shorter than this fraction of the model: at most four of
-# float32's 24 bits may cancel.
-_CANCELLING = 2.0**-4
-
 
 # What is not finite is looked for afterwards, by `guards.checked`; no warning on the way.
 _quietly = np.errstate(over="ignore", invalid="ignore")
@@ -76,7 +70,14 @@ def astype(array: Array, dtype: object) -> Array:
 @_quietly
 def combine(coefficients: Vector, W: Array) -> Array:
     """(P,) sum_k coefficients_k W_k: one matrix-vector product, one read of W."""
-    return like(W, coefficients) @ W
+    row = like(W, coefficients)
+    if not array_api_compat.is_torch_array(W):
+        return row @ W
+    # torch spreads a product over the cores by its rows, of which there are few, unless narrow.
+    sums = array_api_compat.array_namespace(W).empty_like(W[0])
+    for block in _blocks(W.shape[1], _columns(W, _block_elements(W))):
+        sums[block] = row @ W[:, block]
+    return sums
 
 
 @_quietly
@@ -88,40 +89,66 @@ def inner(W: Array, vector: Array) -> Vector:
 @_quietly
 def dot(a: Array, b: Array) -> float:
     """<a, b>, summed in float64 over blocks."""
-    blocks = _blocks(a.shape[0], _block_elements(a, threads=False))
+    blocks = _blocks(a.shape[0], _block_elements(a))
     return float(sum(float(a[block] @ b[block]) for block in blocks))
 
 
 @_quietly
-def direction_products(w: Array, W: Array, s: Vector, U: Array | None) -> tuple[float, Vector]:
+def direction_products(
+    w: Array, W: Array, s: Vector, U: Array | None, tolerances: tuple[float, float]
+) -> tuple[float, Vector]:
     """Inner products with d = w - sum_j s_j W_j, which is never stored.
+
+    d is first formed as it stands, which costs a read of W and no more. Rounding then leaves an
+    error of about one unit in the last place of w in every element of d; where that could move a
+    product by more than its tolerance, d is formed once more, from the updates.
 
     Args:
         w: (P,) the global model the clients started from.
         W: (K, P) what they sent back.
         s: (K,) their weights, summing to 1.
-        U: (J, P) the previous round's models, in any floating dtype; None for no models.
+        U: (J, P) the previous round's models, near w and in any floating dtype; None for none.
+        tolerances: how far off <d, w> and any <d, U_k> may be.
 
     Returns:
         <d, w>, and (J,) <d, U_k>: one read of W and one of U.
     """
-    weights = like(W, s)
-    along_w = 0.0
-    along_U = np.zeros(0 if U is None else U.shape[0])
-    columns = _columns(W, _block_elements(W, threads=False))
-    for block in _blocks(w.shape[0], columns):
-        w_block, W_block = w[block], W[:, block]
-        d = w_block - weights @ W_block
-        if float(d @ d) < _CANCELLING**2 * float(w_block @ w_block):
-            d = weights @ (w_block - W_block)
-        along_w += float(d @ w_block)
-        if U is not None:
-            along_U += to_vector(astype(U[:, block], W.dtype) @ d)
+    weights = _summing_to_one(s, W)
+    epsilon = float(array_api_compat.array_namespace(W).finfo(W.dtype).eps)
+    along_w, along_U, fourth = 0.0, np.zeros(0 if U is None else U.shape[0]), 0.0
+    blocks = _blocks(w.shape[0], _columns(W, _block_elements(W)))
+
+    def products(block: slice, d: Array) -> tuple[float, Vector]:
+        if U is None:
+            return float(d @ w[block]), along_U
+        return float(d @ w[block]), to_vector(astype(U[:, block], W.dtype) @ d)
+
+    for block in blocks:
+        w_block = w[block]
+        squares = w_block * w_block
+        fourth += float(squares @ squares)
+        with_w, with_U = products(block, w_block - weights @ W[:, block])
+        along_w, along_U = along_w + with_w, along_U + with_U
+    # Independent errors of size epsilon |w_p| add up like a random walk; what the weights lack to a
+    # sum of 1 is an error along w itself, and |w|^2 <= sqrt(P sum_p w_p^4).
+    missing = abs(1 - float(to_vector(weights).sum()))
+    error = (epsilon + missing * w.shape[0] ** 0.5) * fourth**0.5
+    if error <= min(tolerances):
+        return along_w, along_U
+
+    along_w, along_U = 0.0, np.zeros_like(along_U)
+    for block in blocks:
+        with_w, with_U = products(block, weights @ (w[block] - W[:, block]))
+        along_w, along_U = along_w + with_w, along_U + with_U
     return along_w, along_U
 
 
 def update_products(
-    w: Array, W: Array, weightings: Sequence[Vector], layers: Sequence[slice]
+    w: Array,
+    W: Array,
+    weightings: Sequence[Vector],
+    layers: Sequence[slice],
+    average: Array | None = None,
 ) -> tuple[Vector, Vector]:
     """Inner products of the updates g_k = W_k - w with weighted means of them, layer by layer.
 
@@ -134,14 +161,16 @@ def update_products(
         weightings: M weightings of the clients, (K,) each; the m-th mean is
             mean_m = sum_k weightings[m][k] g_k.
         layers: L slices of the P parameters.
+        average: (P,) filled with w + mean_0, the models' weighted average, when given; while the
+            updates are at hand that is cheaper than another read of W.
 
     Returns:
         (L, M, K) <g_k, mean_m> and (L, K) |g_k|^2.
     """
     K, M, L = W.shape[0], len(weightings), len(layers)
     xp = array_api_compat.array_namespace(W)
-    rows = [like(W, weighting) for weighting in weightings]
-    columns = _columns(W, _block_elements(W, threads=True))
+    rows = like(W, np.stack(weightings))
+    columns = _columns(W, _block_elements(W, own_threads=True))
     blocks = [
         (index, slice(layer.start + block.start, layer.start + block.stop))
         for index, layer in enumerate(layers)
@@ -149,16 +178,18 @@ def update_products(
     ]
 
     @_quietly
-    def products(task: tuple[int, slice]) -> tuple[list[Vector], Vector]:
-        updates = W[:, task[1]] - w[task[1]]
-        means = [updates @ (row @ updates) for row in rows]
-        return means, xp.linalg.vecdot(updates, updates)
+    def products(task: tuple[int, slice]) -> tuple[Array, Array]:
+        block = task[1]
+        updates = W[:, block] - w[block]
+        means = rows @ updates
+        if average is not None:
+            average[block] = w[block] + means[0]
+        return means @ updates.T, xp.linalg.vecdot(updates, updates)
 
     with_means, squares = np.zeros((L, M, K)), np.zeros((L, K))
     # Partial sums are added in block order, so the result does not depend on the thread count.
     for (index, _), (means, square) in zip(blocks, _map(W, products, blocks), strict=True):
-        for m, mean in enumerate(means):
-            with_means[index, m] += to_vector(mean)
+        with_means[index] += to_vector(means)
         squares[index] += to_vector(square)
     return with_means, squares
 
@@ -178,12 +209,23 @@ def is_finite(vector: Array) -> bool:
     return bool(xp.all(xp.isfinite(vector)))
 
 
-def _block_elements(array: Array, *, threads: bool) -> int:
+def _summing_to_one(s: Vector, W: Array) -> Array:
+    """`s` in the dtype of W, its largest weight adjusted so that the sum is 1 as nearly as can be.
+
+    Rounding each weight by itself would leave a sum of 1 + 1e-8 or so, and d would gain that
+    fraction of the whole model.
+    """
+    weights = to_vector(like(W, s))
+    weights[weights.argmax()] += 1 - weights.sum()
+    return like(W, weights)
+
+
+def _block_elements(array: Array, *, own_threads: bool = False) -> int:
     if str(array_api_compat.device(array)) != "cpu":
         return _DEVICE_BLOCK
-    if threads and array_api_compat.is_numpy_array(array):
-        return _THREAD_BLOCK
-    return _SHARED_BLOCK
+    if array_api_compat.is_torch_array(array):
+        return _TORCH_BLOCK
+    return _THREAD_BLOCK if own_threads else _NUMPY_BLOCK
 
 
 def _columns(W: Array, elements: int) -> int:
