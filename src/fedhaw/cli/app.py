@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fedhaw.cli import compare, report, rules, run
+from fedhaw.cli import compare, report, reproduce, rules, run
 from fedhaw.cli.data import data
 
 app = typer.Typer(
@@ -40,6 +40,7 @@ def fedhaw(
 
 
 app.command(epilog=compare.EXAMPLES)(compare.compare)
+app.command(epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.command(epilog=run.EXAMPLES)(run.run)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=rules.EXAMPLES)(rules.rules)

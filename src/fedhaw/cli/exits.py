@@ -44,7 +44,7 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
     """Run the app and leave the process with the exit code of what happened."""
     logging.basicConfig(format="fedhaw: %(message)s", level=logging.WARNING)
     signal.signal(signal.SIGTERM, _terminate)
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    given = _with_scale(sys.argv[1:] if arguments is None else list(arguments))
     try:
         code = typer.main.get_command(app).main(given, prog_name="fedhaw", standalone_mode=False)
         sys.stdout.flush()
@@ -69,6 +69,16 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _with_scale(arguments: list[str]) -> list[str]:
+    """`--scale` alone means `--scale small`; typer has no options whose value may be left out."""
+    given = []
+    for word, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+        given.append(word)
+        if word == "--scale" and following.startswith("-"):
+            given.append("small")
+    return given
 
 
 def _say(sentence: str) -> None:

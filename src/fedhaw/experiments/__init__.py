@@ -1,1 +1,9 @@
-"""Named recipes, runs over rules and seeds, and the experiments of the letter."""
+"""Named recipes, runs over rules and seeds, and the experiments of the letter.
+
+Importing this package starts nothing and needs no torch.
+"""
+
+from fedhaw.experiments.catalogue import UnknownRule, build_rule
+from fedhaw.experiments.recipe import Recipe, RecipeError, RuleChoice, read_recipe
+
+__all__ = ["Recipe", "RecipeError", "RuleChoice", "UnknownRule", "build_rule", "read_recipe"]

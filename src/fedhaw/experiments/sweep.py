@@ -24,11 +24,13 @@ class Job:
         label: what progress calls it, such as "fedhaw".
         recipe: what to run.
         folder: where.
+        name: what reports call it, default the rule's name.
     """
 
     label: str
     recipe: Recipe
     folder: Path
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def run_sweep(jobs: Sequence[Job], watch: Watch = lambda event: None) -> None:
     for job in waiting:
         RunFolder(job.folder).claim(job.recipe, load_data(job.recipe))
         watch(Event("started", job))
-        run_recipe(job.recipe, job.folder, _round_watcher(job, watch), job.label)
+        run_recipe(job.recipe, job.folder, _round_watcher(job, watch), job.name)
         watch(Event("finished", job))
 
 

@@ -1,0 +1,245 @@
+"""The letter's tables and its figure: run what is missing, and set ours beside the letter's.
+
+Every number comes from runs in `runs/` below the output folder, one folder a run, shared between
+tables. A table is written as soon as its runs are there.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedhaw.experiments.federation import load_data
+from fedhaw.experiments.letter import Cell, DataName, LetterTable, Setting, TableName, letter
+from fedhaw.experiments.letter import letter_table as cells_of
+from fedhaw.experiments.recipe import Recipe
+from fedhaw.experiments.sweep import Job, Watch, run_sweep
+from fedhaw.experiments.verdict import FLOOR, Verdict, verdict
+from fedhaw.files import write_text
+from fedhaw.reports import (
+    Column,
+    Spread,
+    Table,
+    read_run,
+    to_latex,
+    to_markdown,
+    write_report,
+)
+
+
+@dataclass(frozen=True)
+class ReproducePlan:
+    """What of the letter is reproduced, and where.
+
+    Attributes:
+        tables: which tables.
+        data: which data sets.
+        seeds: each once.
+        setting: full or smaller, and further keys of the recipes.
+        out: folder of everything.
+    """
+
+    tables: tuple[TableName, ...]
+    data: tuple[DataName, ...]
+    seeds: tuple[int, ...]
+    setting: Setting
+    out: Path
+
+    @property
+    def letter_tables(self) -> tuple[LetterTable, ...]:
+        """Every table of every data set."""
+        return tuple(
+            cells_of(name, data, self.setting) for data in self.data for name in self.tables
+        )
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Every run, each once."""
+        found = {job.folder: job for table in self.letter_tables for job in self.jobs_of(table)}
+        return tuple(found.values())
+
+    def jobs_of(self, table: LetterTable) -> tuple[Job, ...]:
+        """The runs of one table, seed by seed."""
+        return tuple(
+            self.job(table, recipe, seed) for seed in self.seeds for recipe in table.recipes
+        )
+
+    def job(self, table: LetterTable, recipe: Recipe, seed: int) -> Job:
+        """One run of a table."""
+        place = f"alpha{recipe.alpha:g}-pe{recipe.loss_rate:g}"
+        rule, name = recipe.rule.name, None
+        if "fedprox" in recipe.client_update:
+            place += "-fedprox"
+            name = "FedProx+HAW" if rule == "fedhaw" else "FedProx"
+        own = rule if recipe.input_scale == "matched" else f"{rule}-{recipe.input_scale}"
+        folder = self.out / "runs" / f"{table.data}-{self.setting.scale}" / place / own
+        return Job(
+            f"{table.data} {place} {own}",
+            recipe.with_(seed=seed),
+            folder / f"seed-{seed}",
+            name,
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell with our number in it, in percent.
+
+    Attributes:
+        cell: where it stands, and the letter's number.
+        ours: mean and spread over seeds.
+        verdict: ours against the letter's.
+    """
+
+    cell: Cell
+    ours: Spread
+    verdict: Verdict
+
+    @property
+    def text(self) -> str:
+        """Both numbers and the verdict, as one reads them."""
+        spread = f" ± {self.ours.std:.2f}" if self.ours.seeds > 1 else ""
+        letter = "no number" if self.cell.letter is None else f"{self.cell.letter:.2f}"
+        return f"{self.ours.mean:.2f}{spread} / {letter} {self.verdict}"
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """One table with our numbers.
+
+    Attributes:
+        table: the letter's.
+        notice: how our runs differ from the letter's, or "".
+        results: in the order of the table's cells.
+        paths: the files written.
+    """
+
+    table: LetterTable
+    notice: str
+    results: tuple[Result, ...]
+    paths: tuple[Path, ...]
+
+    def shown(self) -> Table:
+        """The table as it is printed: a row a rule, both numbers in every cell."""
+        return _shown(self.table, self.notice, self.results)
+
+    def described(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "table": self.table.name,
+            "data": self.table.data,
+            "title": self.table.title,
+            "notice": self.notice or None,
+            "cells": [
+                {
+                    "row": result.cell.row,
+                    "column": result.cell.column,
+                    "ours": {"mean": result.ours.mean, "std": result.ours.std},
+                    "seeds": result.ours.seeds,
+                    "letter": result.cell.letter,
+                    "verdict": result.verdict,
+                }
+                for result in self.results
+            ],
+            "files": [str(path) for path in self.paths],
+        }
+
+
+def reproduce(plan: ReproducePlan, watch: Watch = lambda event: None) -> Iterator[Reproduction]:
+    """Run what has not finished yet; yields each table once it is complete and written.
+
+    Raises:
+        FedhawError: something cannot be used; see `run_sweep`.
+    """
+    seen: set[Path] = set()
+    for table in plan.letter_tables:
+        jobs = [job for job in plan.jobs_of(table) if job.folder not in seen]
+        run_sweep(jobs, watch)
+        seen.update(job.folder for job in jobs)
+        yield _write(plan, table)
+
+
+def notice_of(table: LetterTable) -> str:
+    """How the runs of a table differ from the letter's, in words; "" when they do not."""
+    parts = [table.notice] if table.notice else []
+    recipe = table.cells[0].recipe
+    here = len(load_data(recipe).y_train)
+    whole = letter()["settings"][table.data]["letter_samples"]
+    if here < whole and recipe.train_samples is None:
+        what = "features" if table.data == "dogs" else "images"
+        parts.append(
+            f"{here:,} of the letter's {whole:,} training {what}"
+            + (", split anew over 10 clients" if table.data == "dogs" else "")
+        )
+    return f"Smaller than the letter's experiment: {'; '.join(parts)}." if parts else ""
+
+
+def _write(plan: ReproducePlan, table: LetterTable) -> Reproduction:
+    notice = notice_of(table)
+    results = tuple(_result(plan, table, cell) for cell in table.cells)
+    base = plan.out / f"{table.name}-{table.data}-{plan.setting.scale}"
+    shown = _shown(table, notice, results)
+    contents = {
+        base.with_name(f"{base.name}.md"): to_markdown(shown),
+        base.with_name(f"{base.name}.tex"): to_latex(shown),
+        base.with_name(f"{base.name}.csv"): _csv(results, notice),
+    }
+    for path, content in contents.items():
+        write_text(path, content)
+    paths = tuple(contents)
+    if table.name == "figure":
+        # The runs whose own input scale is the one reported; the others repeat FedLAW's.
+        recipes = {c.recipe.fingerprint(): c.recipe for c in table.cells if _is_own_scale(c)}
+        folders = [plan.job(table, r, seed).folder for r in recipes.values() for seed in plan.seeds]
+        report = write_report(folders, base, title=table.title, notice=notice or None)
+        paths += report.paths
+    return Reproduction(table, notice, results, paths)
+
+
+def _result(plan: ReproducePlan, table: LetterTable, cell: Cell) -> Result:
+    values = []
+    for seed in plan.seeds:
+        run = read_run(plan.job(table, cell.recipe, seed).folder / "history.jsonl")
+        path = ("accuracy",) if _is_own_scale(cell) else ("accuracies", cell.input_scale)
+        values.append(100 * float(run.at(*path)[cell.round_index]))
+    ours = Spread.of(values)
+    return Result(cell, ours, verdict(ours.mean, ours.std, cell.letter))
+
+
+def _is_own_scale(cell: Cell) -> bool:
+    return cell.recipe.input_scale == cell.input_scale
+
+
+def _shown(table: LetterTable, notice: str, results: tuple[Result, ...]) -> Table:
+    by_place = {(result.cell.row, result.cell.column): result.text for result in results}
+    seeds = max(result.ours.seeds for result in results)
+    return Table(
+        (Column("Rule"), *(Column(column) for column in table.columns)),
+        tuple(
+            (row, *(by_place.get((row, column)) for column in table.columns)) for row in table.rows
+        ),
+        title=table.title,
+        notice=notice or None,
+        notes=(
+            f"Accuracy in %: ours, mean ± sample standard deviation over {seeds} seeds / the "
+            f"letter's single run, which is within when it is no further from our mean than two "
+            f"standard deviations (at least {FLOOR:g} points); otherwise ours is above or below.",
+        ),
+    )
+
+
+def _csv(results: tuple[Result, ...], notice: str) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["row", "column", "ours", "std", "seeds", "letter", "verdict", "notice"])
+    for result in results:
+        cell, ours = result.cell, result.ours
+        std = f"{ours.std:.4f}" if ours.seeds > 1 else ""
+        published = "" if cell.letter is None else f"{cell.letter:.2f}"
+        writer.writerow(
+            [cell.row, cell.column, f"{ours.mean:.4f}", std, ours.seeds, published,
+             result.verdict, notice]
+        )  # fmt: skip
+    return out.getvalue()
