@@ -18,6 +18,7 @@ import numpy as np
 from fedhaw import __version__
 from fedhaw.files import write_text
 from fedhaw.flower.errors import FlowerError
+from fedhaw.flower.roster import order
 
 FORMAT = 1
 _RULE_NAMES = {"FedHyperG": "fedhyper"}
@@ -103,7 +104,9 @@ class HistoryFile:
         """Add a round; before the first one, the description of the run."""
         if not self._started:
             known = {client: {"examples": int(count)} for client, count in examples.items()}
-            header = {**self._first_line, "clients": {**known, **self._first_line["clients"]}}
+            clients = {**known, **self._first_line["clients"]}
+            ordered = {client: clients[client] for client in sorted(clients, key=order)}
+            header = {**self._first_line, "clients": ordered}
             write_text(self._path, _line(header))
             self._started = True
         self._add(report.record())

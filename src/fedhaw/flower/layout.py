@@ -10,8 +10,11 @@ because they share "conv1"; running statistics are a layer of their own. Arrays 
 since a bias follows its weights in every framework that sends lists.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from math import prod
 from typing import Any, TypeAlias
@@ -21,7 +24,12 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from fedhaw.flower.errors import UnsupportedArrays
-from fedhaw.flower.wire import Unreadable, look, pack
+from fedhaw.flower.wire import Unreadable, look, look_as, pack
+
+WORTH_THREADS = 1_000_000
+"""Numbers in a model from which on copying it is shared out over threads."""
+
+_THREADS = min(4, os.cpu_count() or 1)
 
 LayerOf: TypeAlias = Callable[[str], str]
 """The name of the layer an array belongs to; neighbours with equal names are one layer."""
@@ -122,10 +130,14 @@ class WireLayout:
             strange = sorted(set(arrays.keys()) - set(self.names))
             what = f"lacks {missing[0]!r}" if missing else f"has an unknown array {strange[0]!r}"
             raise Unreadable(f"wrong arrays: the model {what}")
-        for piece in self.floats:
-            out[piece.start : piece.stop] = _checked(piece, arrays[piece.name]).reshape(-1)
         for piece in self.whole:
             _checked(piece, arrays[piece.name])
+
+        def copy(pieces: Sequence[Piece]) -> None:
+            for piece in pieces:
+                out[piece.start : piece.stop] = _checked(piece, arrays[piece.name]).reshape(-1)
+
+        _share_out(copy, self.floats)
 
     def vector(self, arrays: ArrayRecord) -> NDArray[Any]:
         """(P,) the floats of a record that is known to fit."""
@@ -139,18 +151,42 @@ class WireLayout:
 
     def record(self, vector: NDArray[Any], rest: dict[str, Array]) -> ArrayRecord:
         """The model's ArrayRecord, each array in its own dtype and in the original order."""
-        arrays = {
-            piece.name: pack(vector[piece.start : piece.stop], piece.shape, piece.dtype)
-            for piece in self.floats
-        }
-        arrays.update(rest)
+        arrays = dict(rest)
+
+        def write(pieces: Sequence[Piece]) -> None:
+            for piece in pieces:
+                values = vector[piece.start : piece.stop]
+                arrays[piece.name] = pack(values, piece.shape, piece.dtype)
+
+        _share_out(write, self.floats)
         record = ArrayRecord()
         for name in self.names:
             record[name] = arrays[name]
         return record
 
 
+def _share_out(work: Callable[[Sequence[Piece]], None], pieces: Sequence[Piece]) -> None:
+    """Do `work` on all pieces, a large model's by several threads: copying needs no interpreter."""
+    size = pieces[-1].stop
+    if size < WORTH_THREADS:
+        work(pieces)
+        return
+    shares: list[list[Piece]] = [[] for _ in range(_THREADS)]
+    for piece in pieces:
+        shares[piece.start * _THREADS // size].append(piece)
+    for _ in _pool().map(work, shares):
+        pass
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="fedhaw-wire")
+
+
 def _checked(piece: Piece, array: Array) -> NDArray[Any]:
+    at_once = look_as(array, piece.shape, piece.dtype)
+    if at_once is not None:
+        return at_once
     try:
         values = look(array)
     except Unreadable as error:

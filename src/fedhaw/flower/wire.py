@@ -52,6 +52,15 @@ def look(array: Array) -> NDArray[Any]:
         raise Unreadable("is not a NumPy array") from error
 
 
+def look_as(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """As `look`, at once, if the bytes are those NumPy writes for this shape and dtype; or None."""
+    data, header = array.data, _header(shape, dtype.str)
+    whole = len(header) + prod(shape) * dtype.itemsize
+    if array.stype != NUMPY or len(data) != whole or not data.startswith(header):
+        return None
+    return np.frombuffer(data, dtype, offset=len(header)).reshape(shape) if prod(shape) else None
+
+
 def pack(values: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Values, contiguous, of any shape with the right number of them, as Flower's array."""
     values = np.ascontiguousarray(values, dtype=dtype)
