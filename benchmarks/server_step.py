@@ -38,7 +38,7 @@ RULES: dict[str, Rule[Any]] = {
 }
 MOVE = 0.1  # length of a client's update, as a share of the model's
 
-PAUSE = 0.03  # seconds between large steps: the threads of the one before go to sleep
+PAUSE = 0.15  # seconds between large steps: BLAS threads spin for 0.1 s after a call
 
 Step = Callable[[], Any]
 

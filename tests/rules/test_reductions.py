@@ -50,8 +50,9 @@ def test_products_are_exact_however_small_the_update(
     assert np.all(np.abs(along_U - U64 @ d) <= 3e-6 * np.linalg.norm(d) * np.linalg.norm(U64))
 
     layers = [slice(0, P // 2), slice(P // 2, P)] if P > 1 else [slice(0, 1)]
-    products, squares, average = reductions.update_products(
-        to_backend(w), to_backend(W), [s], layers
+    average = to_backend(np.empty_like(w))
+    products, squares = reductions.update_products(
+        to_backend(w), to_backend(W), [s], layers, average
     )
     np.testing.assert_allclose(np.asarray(average), s @ W64, rtol=1e-5, atol=1e-6)
     g = W64 - w64
@@ -68,7 +69,9 @@ def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     for cores in ({0}, {0, 1}, {0, 1, 2, 3, 4}):
         monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores)
         average = np.empty_like(w)
-        products, squares = reductions.update_products(w, W, [np.full(7, 1 / 7)], [slice(0, 5000)])
+        products, squares = reductions.update_products(
+            w, W, [np.full(7, 1 / 7)], [slice(0, 5000)], average
+        )
         results.append(products.tobytes() + squares.tobytes() + average.tobytes())
     assert len(set(results)) == 1
 

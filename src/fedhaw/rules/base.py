@@ -35,6 +35,17 @@ Client: TypeAlias = Hashable
 """A client's name. Coefficients follow the name, never the position in a round."""
 
 
+def namespace(*arrays: Array) -> Any:
+    """The array API of the arrays' backend.
+
+    NumPy's own functions are its array API; asking for them by type saves a few microseconds a
+    call, which small models notice.
+    """
+    if all(isinstance(array, np.ndarray) for array in arrays):
+        return np
+    return array_api_compat.array_namespace(*arrays)
+
+
 class InvalidRule(FedhawError, ValueError):
     """A rule was given a hyper-parameter it cannot work with."""
 
@@ -136,12 +147,12 @@ class Round:
         ]
         if wrong:
             raise InvalidClientModel(wrong, f"does not have the global model's shape {shape}")
-        return array_api_compat.array_namespace(*models).stack(list(models))
+        return namespace(*models).stack(list(models))
 
     def _check_models(self) -> int:
         w, W = self.global_model, self.client_models
         try:
-            xp = array_api_compat.array_namespace(w, W)
+            xp = namespace(w, W)
         except TypeError as error:
             raise InvalidRound(
                 "global_model and client_models must be arrays of one kind, NumPy or torch; got "
@@ -211,7 +222,9 @@ class Round:
 
     def _with_lost_rows_filled(self) -> Array:
         w, W = self.global_model, self.client_models
-        xp = array_api_compat.array_namespace(W)
+        if self.arrived.all():
+            return W
+        xp = namespace(W)
         stale = [k for k in np.flatnonzero(~self.arrived) if not bool(xp.all(W[int(k)] == w))]
         if not stale:
             return W

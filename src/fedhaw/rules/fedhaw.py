@@ -29,7 +29,7 @@ import array_api_compat
 import ml_dtypes
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector
+from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import astype, combine, direction_products, like, softmax
 
@@ -239,7 +239,7 @@ class FedHAW:
             return W
         if array_api_compat.is_numpy_array(W):
             return W.astype(getattr(ml_dtypes, self.history_dtype, self.history_dtype))
-        return astype(W, getattr(array_api_compat.array_namespace(W), self.history_dtype))
+        return astype(W, getattr(namespace(W), self.history_dtype))
 
 
 _CHOICES: dict[str, tuple[object, ...]] = {

@@ -17,10 +17,9 @@ ICLR 2025.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import array_api_compat
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector
+from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import dot, update_products
 
@@ -77,7 +76,7 @@ class FedLWS:
         """(L,) the factor of each layer, and (P,) what they apply to: FedAvg's model."""
         w, W = round.global_model, round.client_models
         uniform = np.full(len(round.names), 1 / len(round.names))
-        average = array_api_compat.array_namespace(w).empty_like(w)
+        average = namespace(w).empty_like(w)
         products, squares = update_products(w, W, [round.shares, uniform], layers, average)
         checked(average, round)
         along_weighted, along_mean = products[:, 0], products[:, 1]

@@ -3,9 +3,16 @@
 from dataclasses import replace
 from typing import TypeVar
 
-import array_api_compat
-
-from fedhaw.rules.base import Array, Client, InvalidClientModel, InvalidRound, Round, Rule, State
+from fedhaw.rules.base import (
+    Array,
+    Client,
+    InvalidClientModel,
+    InvalidRound,
+    Round,
+    Rule,
+    State,
+    namespace,
+)
 from fedhaw.rules.reductions import is_finite, non_finite_rows
 
 S = TypeVar("S", bound=State)
@@ -38,7 +45,7 @@ def checked(model: Array, round: Round) -> Array:  # noqa: A002
 
 def unchanged(round: Round) -> Array:  # noqa: A002
     """A copy of the global model: what follows a round in which nothing arrived."""
-    xp = array_api_compat.array_namespace(round.global_model)
+    xp = namespace(round.global_model)
     return xp.asarray(round.global_model, copy=True)
 
 

@@ -19,15 +19,15 @@ import array_api_compat
 import ml_dtypes
 import numpy as np
 
-from fedhaw.rules.base import Array, Vector
+from fedhaw.rules.base import Array, Vector, namespace
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 # How many elements of a matrix to handle at a time: measured, see benchmarks/server_step.py.
-_NUMPY_BLOCK = 1_310_720  # BLAS spreads a block over the cores, so it should be large
+_NUMPY_BLOCK = 1_310_720  # BLAS spreads a block over the cores
 _THREAD_BLOCK = 327_680  # a core of its own, whose L2 cache also holds the block's updates
-_TORCH_BLOCK = 655_360
+_TORCH_BLOCK = 655_360  # so does torch
 _DEVICE_BLOCK = 1 << 26
 
 # What is not finite is looked for afterwards, by `guards.checked`; no warning on the way.
@@ -50,7 +50,7 @@ def to_vector(array: Array) -> Vector:
 
 def like(reference: Array, values: Array, *, keep_dtype: bool = False) -> Array:
     """`values` on the backend and device of `reference`, in its dtype unless `keep_dtype`."""
-    xp = array_api_compat.array_namespace(reference)
+    xp = namespace(reference)
     device = array_api_compat.device(reference)
     if isinstance(values, np.ndarray) and values.dtype == ml_dtypes.bfloat16 and xp is not np:
         if array_api_compat.is_torch_array(reference):
@@ -64,7 +64,7 @@ def like(reference: Array, values: Array, *, keep_dtype: bool = False) -> Array:
 
 def astype(array: Array, dtype: object) -> Array:
     """`array` in `dtype`; itself if it has it already."""
-    return array_api_compat.array_namespace(array).astype(array, dtype, copy=False)
+    return array if array.dtype == dtype else namespace(array).astype(array, dtype)
 
 
 @_quietly
@@ -74,7 +74,7 @@ def combine(coefficients: Vector, W: Array) -> Array:
     if not array_api_compat.is_torch_array(W):
         return row @ W
     # torch spreads a product over the cores by its rows, of which there are few, unless narrow.
-    sums = array_api_compat.array_namespace(W).empty_like(W[0])
+    sums = namespace(W).empty_like(W[0])
     for block in _blocks(W.shape[1], _columns(W, _block_elements(W))):
         sums[block] = row @ W[:, block]
     return sums
@@ -114,7 +114,7 @@ def direction_products(
         <d, w>, and (J,) <d, U_k>: one read of W and one of U.
     """
     weights = _summing_to_one(s, W)
-    epsilon = float(array_api_compat.array_namespace(W).finfo(W.dtype).eps)
+    epsilon = float(namespace(W).finfo(W.dtype).eps)
     along_w, along_U, fourth = 0.0, np.zeros(0 if U is None else U.shape[0]), 0.0
     blocks = _blocks(w.shape[0], _columns(W, _block_elements(W)))
 
@@ -168,7 +168,7 @@ def update_products(
         (L, M, K) <g_k, mean_m> and (L, K) |g_k|^2.
     """
     K, M, L = W.shape[0], len(weightings), len(layers)
-    xp = array_api_compat.array_namespace(W)
+    xp = namespace(W)
     rows = like(W, np.stack(weightings))
     columns = _columns(W, _block_elements(W, own_threads=True))
     blocks = [
@@ -196,7 +196,7 @@ def update_products(
 
 def non_finite_rows(W: Array) -> list[int]:
     """Which rows hold a NaN or an infinity."""
-    xp = array_api_compat.array_namespace(W)
+    xp = namespace(W)
     return [k for k in range(W.shape[0]) if not bool(xp.all(xp.isfinite(W[k])))]
 
 
@@ -205,7 +205,7 @@ def is_finite(vector: Array) -> bool:
     """Whether no element is NaN or infinite; a sum of squares tells for all but huge numbers."""
     if np.isfinite(float(vector @ vector)):
         return True
-    xp = array_api_compat.array_namespace(vector)
+    xp = namespace(vector)
     return bool(xp.all(xp.isfinite(vector)))
 
 

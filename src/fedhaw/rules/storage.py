@@ -21,7 +21,7 @@ from safetensors.numpy import save
 
 from fedhaw.errors import FedhawError
 from fedhaw.files import write_bytes
-from fedhaw.rules.base import Client, Rule, State
+from fedhaw.rules.base import Client, Rule, State, namespace
 
 FORMAT = "fedhaw-state"
 VERSION = 1
@@ -142,7 +142,7 @@ def _to_numpy(array: Any) -> NDArray[Any]:
         array = array.detach().cpu()
         if str(array.dtype) == "torch.bfloat16":
             # NumPy sees torch's bfloat16 only through its bits.
-            xp = array_api_compat.array_namespace(array)
+            xp = namespace(array)
             bits: NDArray[Any] = array.view(xp.int16).numpy()
             return bits.view(ml_dtypes.bfloat16)
         array = array.numpy()
