@@ -172,3 +172,28 @@ def test_weights_are_averaged_only_over_the_same_split(
     (group,) = load([tmp_path]).groups
     np.testing.assert_array_equal(group.mean_weights()[0], group.runs[0].weights)
     assert group.mean_weights()[2] == " (seed 0)"
+
+
+def test_a_description_as_the_simulation_writes_it_is_grouped_by_what_matters(
+    tmp_path: Path, write_history: Writer
+) -> None:
+    def described(data: str, seed: int) -> dict[str, object]:
+        rule = {"name": "fedhaw", "eta": 0.01}
+        return {"data": {"name": data, "digest": f"d-{data}"}, "parts": f"p{seed}", "rule": rule,
+                "initial_model": f"m{seed}", "also_scales": []}  # fmt: skip
+
+    for data in ("mnist", "cifar10"):
+        for seed in range(2):
+            config = described(data, seed)
+            write_history(tmp_path / data / str(seed), seed=seed, rounds=1, config=config)
+    comparison = load([tmp_path])
+    assert labels(comparison) == ["FedHAW (data=cifar10)", "FedHAW (data=mnist)"]
+    assert all(group.seeds == (0, 1) for group in comparison.groups)
+
+
+def test_runs_of_one_name_but_two_rules_are_told_apart(
+    tmp_path: Path, write_history: Writer
+) -> None:
+    write_history(tmp_path / "0", "fedavg", seed=0, rounds=1, name="mine")
+    write_history(tmp_path / "1", "fedadp", seed=1, rounds=1, name="mine")
+    assert labels(load([tmp_path])) == ["mine (rule=fedavg)", "mine (rule=fedadp)"]

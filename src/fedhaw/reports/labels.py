@@ -18,11 +18,16 @@ PRETTY = {
 
 INCIDENTAL = frozenset(
     {
-        "name", "seed", "seeds", "rules", "out", "folder", "path", "data_dir", "engine", "workers",
+        "seed", "seeds", "rules", "out", "folder", "path", "data_dir", "engine", "workers",
         "threads", "device", "started", "checkpoint_every", "resume", "initial_model",
+        "parts",
     }
 )  # fmt: skip
-"""Settings that may differ between the seeds of one group: they do not change what is computed."""
+"""Settings that may differ between the seeds of one group: they follow from the seed, or do not
+change what is computed."""
+
+FINGERPRINTS = frozenset({"digest"})
+"""Settings that part groups but tell a reader nothing."""
 
 
 def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -49,11 +54,20 @@ def sort_key(rule: str, label: str) -> tuple[int, str]:
 def settings(run: Run) -> dict[str, str]:
     """The run's description and its rule's hyper-parameters, flat, as text."""
     flat: dict[str, str] = {}
-    _flatten(run.header.get("config"), "", flat)
-    rule = run.header.get("rule")
-    if isinstance(rule, Mapping):
-        _flatten({key: value for key, value in rule.items() if key != "name"}, "", flat)
+    config, rule = run.header.get("config"), run.header.get("rule")
+    described = dict(config) if isinstance(config, Mapping) else {}
+    described.pop("name", None)
+    _flatten(described | ({"rule": rule} if rule else {}), "", flat)
     return flat
+
+
+def readable(run: Run) -> dict[str, str]:
+    """The settings worth a reader's time, by the names they have for people."""
+    return {
+        key.removesuffix(".name"): value
+        for key, value in essential(run).items()
+        if key.rpartition(".")[2] not in FINGERPRINTS and value != "[]"
+    }
 
 
 def essential(run: Run) -> dict[str, str]:
@@ -70,8 +84,13 @@ def _differences(runs: Sequence[Run]) -> list[str]:
     described = [essential(run) for run in runs]
     keys = dict.fromkeys(key for one in described for key in one)
     differing = [key for key in keys if len({one.get(key) for one in described}) > 1]
+    telling = [key for key in differing if key.rpartition(".")[2] not in FINGERPRINTS]
     return [
-        ", ".join(f"{key.rpartition('.')[2]}={one[key]}" for key in differing if key in one)
+        ", ".join(
+            f"{key.removesuffix('.name').rpartition('.')[2]}={one[key]}"
+            for key in telling or differing
+            if key in one
+        )
         for one in described
     ]
 

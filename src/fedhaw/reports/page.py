@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from fedhaw.reports.comparison import Comparison, Group
-from fedhaw.reports.labels import essential
-from fedhaw.reports.metrics import FACTOR, GAMMA, LOST, Metric
+from fedhaw.reports.labels import readable
+from fedhaw.reports.metrics import FACTOR, GAMMA, LOST, SERVER, TRAIN, Metric
 from fedhaw.reports.styles import Style, styles
 from fedhaw.reports.table_formats import to_html
 from fedhaw.reports.tables import Table
@@ -95,6 +95,7 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
                 "key": metric.key,
                 "title": metric.title,
                 "heading": metric.notation.titled(metric.title),
+                "log": _spans_decades(comparison, metric),
                 "note": REMARKS.get(metric.key, ""),
                 "series": [_series(group, metric) for group in comparison.groups],
             }
@@ -108,6 +109,13 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
         "weightsNote": remark,
         "holdings": _holdings(comparison),
     }
+
+
+def _spans_decades(comparison: Comparison, metric: Metric) -> bool:
+    """Whether one rule's times would press all the others' onto the axis."""
+    means = [group.mean(metric).mean for group in comparison.groups]
+    positive = [mean for mean in means if mean > 0]
+    return metric in (SERVER, TRAIN) and bool(positive) and max(positive) > 100 * min(positive)
 
 
 def _series(group: Group, metric: Metric) -> dict[str, Any] | None:
@@ -160,7 +168,7 @@ def _holdings(comparison: Comparison) -> dict[str, Any] | None:
 
 
 def _lead(comparison: Comparison) -> str:
-    first = essential(comparison.runs[0])
+    first = readable(comparison.runs[0])
     groups = comparison.groups
     seeds = sorted({run.seed for run in comparison.runs})
     longest = max(len(group.rounds) for group in groups)
@@ -197,7 +205,7 @@ def _tiles(table: Table) -> str:
 def _settings(comparison: Comparison) -> str:
     """What all runs share, then what is each rule's own."""
     described = [
-        essential(group.runs[0]) | {"seeds": ", ".join(map(str, group.seeds))}
+        readable(group.runs[0]) | {"seeds": ", ".join(map(str, group.seeds))}
         for group in comparison.groups
     ]
     shared = {

@@ -62,7 +62,7 @@
         continue;
       }
       if (series.spread) {
-        const { x, y } = band(rule.rounds, series);
+        const { x, y } = band(rule.rounds, series, metric.log);
         traces.push({ x, y, mode: "lines", fill: "toself", fillcolor: translucent(colour(rule), 0.15), line: { width: 0 }, hoverinfo: "skip", meta: rule.label, name: plain(rule.label) });
       }
       traces.push({ ...common, y: series.mean, line, text: series.text, hovertemplate: "%{text}" });
@@ -71,9 +71,11 @@
   }
 
   // One closed outline: up along mean + spread, back along mean - spread.
-  function band(rounds, series) {
+  function band(rounds, series, log) {
     const at = rounds.map((_, i) => i).filter((i) => series.mean[i] !== null);
-    const edge = (sign) => at.map((i) => series.mean[i] + sign * (series.spread[i] ?? 0));
+    // A logarithmic axis has no place for zero: there the band ends at a tenth of the mean.
+    const kept = (value, mean) => (log ? Math.max(value, mean / 10) : value);
+    const edge = (sign) => at.map((i) => kept(series.mean[i] + sign * (series.spread[i] ?? 0), series.mean[i]));
     const there = at.map((i) => rounds[i]);
     return { x: [...there, ...there.slice().reverse()], y: [...edge(1), ...edge(-1).reverse()] };
   }
@@ -95,8 +97,8 @@
     Plotly.react("plot-rounds", traces, layout({
       hovermode: narrow.matches ? "closest" : "x unified", bargap: 0.25,
       margin: { l: 8, r: 10, t: narrow.matches ? 8 : 30, b: 8 },
-      xaxis: { title: { text: "Communication round" }, anchor: lossy ? "y2" : "y", range: [0, data.lastRound + Math.max(0.6, data.lastRound / 100)] },
-      yaxis: { title: { text: plain(metric.heading) }, domain: lossy ? [0.27, 1] : [0, 1] },
+      xaxis: { title: { text: "Communication round" }, unifiedhovertitle: { text: "Round %{x}" }, anchor: lossy ? "y2" : "y", range: [0, data.lastRound + Math.max(0.6, data.lastRound / 100)] },
+      yaxis: { title: { text: plain(metric.heading) + (metric.log ? ", log scale" : "") }, type: metric.log ? "log" : "linear", ...(metric.log ? { dtick: 1, exponentformat: "none" } : {}), domain: lossy ? [0.27, 1] : [0, 1] },
       ...(lossy ? { yaxis2: { title: { text: "Lost" }, domain: [0, 0.17], rangemode: "tozero", nticks: 4 } } : {}),
     }), config());
     const silent = shown().filter((i) => !metric.series[i]).map((i) => data.rules[i].label);
