@@ -1,0 +1,1 @@
+"""Clients that misbehave on demand, and the arithmetic of those that do not."""
