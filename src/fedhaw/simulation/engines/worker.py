@@ -10,6 +10,7 @@ import pickle
 import select
 import signal
 import threading
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 import torch
@@ -38,13 +39,15 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
     train = trainer(federation)
     global_model = assignment.global_model.open()
     client_model = assignment.client_models.open()[index]
-    parent.send_bytes(READY)
-    while True:
-        task = Task.from_bytes(parent.recv_bytes())
-        report = train_one(
-            train, federation, task.round_index, task.client, global_model, client_model
-        )
-        parent.send_bytes(Answer(report.loss, report.seconds, report.failure).to_bytes())
+    # A parent that is gone is no error: there is nobody left to tell.
+    with suppress(EOFError, ConnectionError):
+        parent.send_bytes(READY)
+        while True:
+            task = Task.from_bytes(parent.recv_bytes())
+            report = train_one(
+                train, federation, task.round_index, task.client, global_model, client_model
+            )
+            parent.send_bytes(Answer(report.loss, report.seconds, report.failure).to_bytes())
 
 
 def _contents(descriptor: int) -> mmap.mmap:

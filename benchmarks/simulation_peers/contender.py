@@ -1,0 +1,162 @@
+"""One contender in a process of its own, doing a round whenever the referee asks for one."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from simulation_peers.workload import Rounds, workload
+
+NAMES = {
+    "sequential": "fedhaw, sequential",
+    "processes": "fedhaw, processes",
+    "stacked": "fedhaw, stacked",
+    "auto": "fedhaw, auto",
+    "sequential-any": "fedhaw, sequential, any module",
+    "processes-any": "fedhaw, processes, any module",
+    "stacked-any": "fedhaw, stacked, any module",
+    "authors": "authors' loop (DataLoader)",
+    "flower": "Flower simulation (Ray)",
+    "pfl": "pfl",
+}
+"""Short name to the name in the table."""
+
+NEEDS = {"flower": "ray", "pfl": "pfl"}
+
+
+def missing(name: str) -> str | None:
+    """The package that a contender needs and that is not installed."""
+    package = NEEDS.get(name)
+    return package if package and importlib.util.find_spec(package) is None else None
+
+
+def make_rounds(name: str, work_name: str, data: str) -> Rounds:
+    from simulation_peers import apple_pfl, authors, flower, ours
+
+    work = workload(work_name, data)
+    match name:
+        case "authors":
+            return authors.rounds(work)
+        case "flower":
+            return flower.rounds(work, work_name, data)
+        case "pfl":
+            return apple_pfl.rounds(work)
+    engine, _, opaque = name.partition("-")
+    return ours.rounds(work, engine, bool(opaque))
+
+
+def serve(name: str, work_name: str, data: str) -> None:
+    """The child's side: a line in, a round, its seconds out."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints must not look like an answer
+    rounds = make_rounds(name, work_name, data)
+    with suppress(BrokenPipeError):
+        for _ in sys.stdin:
+            begin = time.perf_counter()
+            next(rounds)
+            print(json.dumps(time.perf_counter() - begin), file=answers, flush=True)
+    os._exit(0)  # without waiting for threads that serve nobody any more
+
+
+@dataclass
+class Contender:
+    """The referee's side."""
+
+    name: str
+    work_name: str
+    data: str
+    first: float = 0.0
+    seconds: list[float] = field(default_factory=list)
+    peak: int = 0
+
+    def __enter__(self) -> "Contender":
+        """Start it and wait for its first round."""
+        here = Path(__file__).parents[1]
+        begin = time.perf_counter()
+        self._child = subprocess.Popen(
+            [
+                sys.executable,
+                here / "simulation.py",
+                "--serve",
+                self.name,
+                self.work_name,
+                self.data,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if self.name == "flower" else None,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)])},
+            start_new_session=True,
+        )
+        self._ask()
+        self.first = time.perf_counter() - begin
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pids = _tree(self._child.pid)
+        self._child.communicate()
+        for pid in pids:  # Ray leaves some behind
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                continue
+
+    def round(self) -> None:
+        """One timed round."""
+        self.seconds.append(self._ask())
+
+    def watched_round(self) -> None:
+        """One round that is not timed, during which memory is watched."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.02):
+                self.peak = max(self.peak, _memory(self._child.pid))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        self._ask()
+        over.set()
+        watcher.join()
+        self.peak = max(self.peak, _memory(self._child.pid))
+
+    def _ask(self) -> float:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        print(file=self._child.stdin, flush=True)
+        answer = self._child.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{self.name} ended with code {self._child.wait()}")
+        return float(json.loads(answer))
+
+
+def _tree(pid: int) -> list[int]:
+    """The process and all its descendants."""
+    found = [pid]
+    for each in found:
+        for task in Path(f"/proc/{each}/task").glob("*/children"):
+            try:
+                found += [int(child) for child in task.read_text().split()]
+            except OSError:
+                continue
+    return found
+
+
+def _memory(pid: int) -> int:
+    """Bytes in memory of a process and its descendants, shared pages counted once among them."""
+    total = 0
+    for each in _tree(pid):
+        try:
+            lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return total

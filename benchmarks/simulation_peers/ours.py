@@ -1,0 +1,53 @@
+"""fedhaw: an engine and the FedAvg rule."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedhaw.clients import LocalUpdate
+from fedhaw.models import Layout
+from fedhaw.rules import FedAvg, Round
+from fedhaw.simulation.engines import create
+from simulation_peers.workload import Rounds, Workload
+
+
+class Opaque(nn.Module):
+    """A perceptron that nobody recognises as one: an arbitrary module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.inner = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x)
+        return out
+
+
+def rounds(work: Workload, engine: str, opaque: bool = False) -> Rounds:
+    module = Opaque(work.module()) if opaque else work.module()
+    layout = Layout.of(module)
+    rule = FedAvg()
+    trainer = create(
+        engine,
+        module=module,
+        layout=layout,
+        update=LocalUpdate(eta=work.eta, batch=work.batch),
+        x=work.x,
+        y=work.y,
+        parts=work.parts,
+        seed=0,
+    )
+    model, state = layout.flatten(module), rule.init()
+    buffers = [torch.empty(work.cohort, layout.size) for _ in range(2)]
+    draw = np.random.default_rng(0)
+    sizes = np.array([len(part) for part in work.parts])
+    index = 0
+    while True:
+        cohort = np.sort(draw.choice(len(sizes), work.cohort, replace=False)).tolist()
+        reports = trainer.train(index, model, cohort, buffers[index % 2])
+        assert all(report.failure is None for report in reports)
+        # Aggregation looks at every number of every model too; that belongs to the round.
+        arrived = Round(model, buffers[index % 2], sizes[cohort], clients=cohort)
+        model, state = rule.aggregate(state, arrived)
+        index += 1
+        yield
