@@ -3,8 +3,10 @@
 A new rule joins the suite by one line in `RULES`.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,19 @@ RULES: dict[str, Rule[Any]] = {
     "fedhaw-bfloat16": fedhaw.FedHAW(0.1, 1e-3, 1e-2, history_dtype="bfloat16"),
     "fedhaw-float16": fedhaw.FedHAW(0.1, 1e-3, 1e-2, history_dtype="float16"),
 }
+
+
+def rule_of_the_docs() -> Rule[Any]:
+    """FedExP, as docs/adding-a-rule.md writes it."""
+    page = Path(__file__).parents[2] / "docs" / "adding-a-rule.md"
+    (code,) = re.findall(r"```python\n(from dataclasses.*?)```", page.read_text(), re.DOTALL)
+    module: dict[str, Any] = {"__name__": "fedexp"}
+    exec(compile(code, page, "exec"), module)
+    rule: Rule[Any] = module["FedExP"]()
+    return rule
+
+
+RULES["fedexp-of-the-docs"] = rule_of_the_docs()
 
 BACKENDS: dict[str, Callable[[np.ndarray], Any]] = {"numpy": np.array, "torch": torch.tensor}
 
