@@ -1,0 +1,293 @@
+"""A real federation over links that really break: Flower's FedAvg beside fedhaw's rules.
+
+    sudo python benchmarks/broken_network.py            # needs root and iproute2; Linux only
+
+A SuperLink and K SuperNodes run on this machine, each in a network namespace of its own, joined by
+veth pairs to a bridge in one more namespace; nothing of the host's own network is touched. By a
+seeded schedule the nodes' links are taken down and up again, so that downloads and uploads fail in
+mid-round, TCP connections stall, and heartbeats go missing. Every strategy meets the same schedule.
+Where the kernel has netem, --delay and --loss add both to every link.
+
+The app is examples/flower with Flower's own FedAvg as an alternative server. Printed are the rounds
+that were finished, how many uploads each lost, the accuracy, and where the time went.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BIN = Path(sys.executable).parent
+EXAMPLE = Path(__file__).parents[1] / "examples" / "flower"
+PORT = 18080
+SERVER = "10.77.0.1"
+STRATEGIES = {"Flower FedAvg": ("flower", ""), "FedAvg": ("", "fedavg"), "FedHAW": ("", "fedhaw")}
+
+PEER = '''
+"""Flower's own FedAvg on the example's federation; writes a line a round."""
+
+import json, time
+from pathlib import Path
+import torch
+from flwr.app import MetricRecord
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from fedhaw.data import proxy_split, scaled_part
+from fedhaw.experiments.federation import load_data
+from fedhaw.flower.client import to_arrays, to_vector
+from fedhaw.models import Evaluator, Layout
+from fedhaw_app.federation import module_of, recipe_of
+from fedhaw_app.server import main as ours
+
+app = ServerApp()
+
+class Counting(FedAvg):
+    """FedAvg that remembers how many models it got."""
+    got = 0
+    def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        self.got = sum(reply.has_content() for reply in replies)
+        return super().aggregate_train(server_round, replies)
+
+@app.main()
+def main(grid, context):
+    config, recipe = context.run_config, recipe_of(context)
+    if config["peer"] != "flower":
+        return ours(grid, context)
+    dataset, module = load_data(recipe), module_of(recipe)
+    layout = Layout.of(module, recipe.buffers)
+    rest = torch.from_numpy(proxy_split(len(dataset.y_test), dataset.classes)[1])
+    x = torch.from_numpy(scaled_part(dataset, "test", recipe.input_scale))[rest]
+    y = torch.from_numpy(dataset.y_test)[rest]
+    evaluator = Evaluator(module, layout)
+    out = Path(config["out"]) / "history.jsonl"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    began = [time.perf_counter()]
+    strategy = Counting(fraction_evaluate=0.0, min_available_nodes=recipe.clients)
+    def evaluate(server_round, arrays):
+        now = time.perf_counter()
+        accuracy = evaluator(to_vector(layout, arrays), x, y).accuracy
+        line = {"kind": "round", "round": server_round - 1, "accuracy": accuracy,
+                "lost": recipe.clients - strategy.got, "seconds": {"train": now - began[0]}}
+        began[0] = now
+        if server_round:
+            with out.open("a") as file:
+                file.write(json.dumps(line) + "\\n")
+        strategy.min_available_nodes = 1
+        strategy.min_train_nodes = 1
+        return MetricRecord({"accuracy": accuracy})
+    strategy.start(grid, to_arrays(layout, layout.flatten(module)), num_rounds=recipe.rounds,
+                   timeout=float(config["round-deadline"]), evaluate_fn=evaluate)
+    with out.open("a") as file:
+        file.write(json.dumps({"kind": "end"}) + "\\n")
+'''
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--clients", type=int, default=4)
+    arguments.add_argument("--rounds", type=int, default=8)
+    arguments.add_argument("--deadline", type=float, default=25.0, help="seconds a round waits")
+    arguments.add_argument("--up", type=float, default=40.0, help="mean seconds a link holds")
+    arguments.add_argument("--down", type=float, default=20.0, help="mean seconds it is broken")
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--limit", type=float, default=400.0, help="seconds a strategy may take")
+    arguments.add_argument("--delay", help="netem delay of every link, such as 50ms")
+    arguments.add_argument("--loss", help="netem loss of every link, such as 1%%")
+    arguments.add_argument("--keep", type=Path, help="folder in which to leave logs and histories")
+    options = arguments.parse_args()
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        sys.exit("Making network namespaces needs root and iproute2 (apt-get install iproute2).")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        app = make_app(folder / "app", options.clients)
+        results = {}
+        for name, (peer, rule) in STRATEGIES.items():
+            out = folder / name.replace(" ", "-")
+            shutil.rmtree(out, ignore_errors=True)
+            results[name] = measure(out, app, peer, rule, options)
+            print_row(name, results[name], options)
+
+
+def make_app(folder: Path, clients: int) -> Path:
+    """The example with a second server beside its own."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "fedhaw_app" / "peer.py").write_text(PEER)
+    project = (folder / "pyproject.toml").read_text()
+    project = project.replace("fedhaw_app.server:app", "fedhaw_app.peer:app")
+    (folder / "pyproject.toml").write_text(project.replace('rule = ""', 'peer = ""\nrule = ""'))
+    recipe = f'data = "mnist-5k"\nclients = {clients}\nalpha = 0.1\neta = 0.05\n'
+    (folder / "recipe.toml").write_text(recipe)
+    return folder
+
+
+def measure(
+    out: Path, app: Path, peer: str, rule: str, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """One strategy's run over breaking links; its rounds."""
+    out.mkdir(parents=True)
+    with network(options) as names, processes(out) as start:
+        hub, *nodes = names
+        start(hub, "link", "flower-superlink", "--insecure", "--host", SERVER, "--port", str(PORT),
+              "--disable-runtime-dependency-installation")  # fmt: skip
+        time.sleep(5)
+        for k, node in enumerate(nodes):
+            start(node, f"node{k}", "flower-supernode", "--insecure", "--superlink",
+                  f"{SERVER}:{PORT}", "--node-config", f"partition-id={k}")  # fmt: skip
+        time.sleep(8)
+        settings = (
+            f'peer="{peer}" rule="{rule}" rounds={options.rounds} out="{out}" '
+            f"round-deadline={options.deadline}"
+        )
+        start(hub, "run", "flwr", "run", str(app), "broken", "--stream", "-c", settings)
+        wait(lambda: read(out), options.limit)  # the first round is everybody's: links hold
+        stop = threading.Event()
+        breaker = threading.Thread(target=break_links, args=(hub, len(nodes), options, stop))
+        breaker.start()
+        wait(lambda: any(r["kind"] == "end" for r in read(out)), options.limit)
+        stop.set()
+        breaker.join()
+    return [record for record in read(out) if record["kind"] == "round"]
+
+
+def break_links(hub: str, nodes: int, options: argparse.Namespace, stop: threading.Event) -> None:
+    """Take links down and up by the schedule, until told to stop; ends with all links up."""
+    begin = time.monotonic()
+    for moment, k, up in schedule(nodes, options):
+        if stop.wait(max(0.0, begin + moment - time.monotonic())):
+            break
+        ip("-n", hub, "link", "set", f"port{k}", "up" if up else "down")
+    for k in range(nodes):
+        ip("-n", hub, "link", "set", f"port{k}", "up")
+
+
+def schedule(nodes: int, options: argparse.Namespace) -> list[tuple[float, int, bool]]:
+    """(seconds, node, whether its link goes up) in order; the same for the same seed."""
+    events = []
+    for k in range(nodes):
+        random = np.random.default_rng((options.seed, k))
+        now, up = 0.0, True
+        while now < options.limit:
+            now += float(random.exponential(options.up if up else options.down))
+            up = not up
+            events.append((now, k, up))
+    return sorted(events)
+
+
+@contextlib.contextmanager
+def network(options: argparse.Namespace) -> Iterator[list[str]]:
+    """Namespaces of our own: the hub with a bridge, and one for each node."""
+    hub = f"fedhaw-{os.getpid()}"
+    names = [hub, *(f"{hub}-{k}" for k in range(options.clients))]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        ip("-n", hub, "link", "add", "bridge", "type", "bridge")
+        ip("-n", hub, "addr", "add", f"{SERVER}/24", "dev", "bridge")
+        ip("-n", hub, "link", "set", "bridge", "up")
+        for k, name in enumerate(names[1:]):
+            ip("-n", hub, "link", "add", f"port{k}", "type", "veth", "peer", "name", "eth",
+               "netns", name)  # fmt: skip
+            ip("-n", hub, "link", "set", f"port{k}", "master", "bridge", "up")
+            ip("-n", name, "addr", "add", f"10.77.0.{10 + k}/24", "dev", "eth")
+            ip("-n", name, "link", "set", "eth", "up")
+            netem(name, options)
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def netem(name: str, options: argparse.Namespace) -> None:
+    chosen = {"delay": options.delay, "loss": options.loss}
+    words = [word for key, value in chosen.items() if value for word in (key, value)]
+    if words:
+        command = ["tc", "-n", name, "qdisc", "add", "dev", "eth", "root", "netem", *words]
+        if subprocess.run(command, capture_output=True).returncode:
+            sys.exit("This kernel has no netem; leave out --delay and --loss.")
+
+
+@contextlib.contextmanager
+def processes(out: Path) -> Iterator[Any]:
+    """A function that starts a process in a namespace; all are gone afterwards."""
+    home = out / "home"
+    home.mkdir()
+    (home / "config.toml").write_text(
+        f'[superlink.broken]\naddress = "{SERVER}:{PORT}"\ninsecure = true\n'
+    )
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    started: list[str] = []
+
+    def start(namespace: str, name: str, *command: str) -> None:
+        with (out / f"{name}.log").open("wb") as log:
+            subprocess.Popen(
+                ["ip", "netns", "exec", namespace, str(BIN / command[0]), *command[1:]],
+                stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=out,
+                start_new_session=True,
+            )  # fmt: skip
+        started.append(namespace)
+
+    try:
+        yield start
+    finally:
+        for namespace in set(started):
+            found = subprocess.run(
+                ["ip", "netns", "pids", namespace], capture_output=True, text=True
+            )
+            for pid in found.stdout.split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    file = out / "history.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [record for record in map(json.loads, lines) if record["kind"] != "run"]
+
+
+def wait(condition: Any, limit: float) -> None:
+    end = time.monotonic() + limit
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.5)
+
+
+def print_row(name: str, rounds: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    lost = [r["lost"] if isinstance(r["lost"], int) else len(r["lost"]) for r in rounds]
+    seconds = [r["seconds"]["train"] for r in rounds]
+    stalled = sum(s >= options.deadline for s in seconds)
+    last = rounds[-1]["accuracy"] if rounds else float("nan")
+    print(
+        f"{name:14} rounds {len(rounds)}/{options.rounds}  accuracy {100 * last:5.1f} %  "
+        f"lost {lost}  waited {sum(seconds):4.0f} s, {stalled} rounds to the deadline",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
