@@ -43,7 +43,7 @@ def interruptible(how_to_go_on: str) -> Iterator[None]:
 def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
     """Run the app and leave the process with the exit code of what happened."""
     logging.basicConfig(format="fedhaw: %(message)s", level=logging.WARNING)
-    signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, _terminate)
     given = _with_scale(sys.argv[1:] if arguments is None else list(arguments))
     try:
         code = typer.main.get_command(app).main(given, prog_name="fedhaw", standalone_mode=False)
@@ -68,6 +68,8 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
         # when it flushes standard output at the very end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
     sys.exit(code if isinstance(code, int) else 0)
 
 

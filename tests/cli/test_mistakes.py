@@ -1,0 +1,106 @@
+"""Users' mistakes: one sentence on standard error, exit code 2, nothing written."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Call = Callable[..., Any]
+
+MISTAKES = [
+    (["compare", "--alpha", "-1"], "--alpha is -1.0; it must be above 0."),
+    (["compare", "--rounds", "x"], "'x' is not a valid integer"),
+    (["compare", "--rounds", "0"], "--rounds is 0; it must be 1 or more."),
+    (["compare", "--clients", "0"], "--clients is 0; it must be 1 or more."),
+    (["compare", "--clients", "100000"], "choose a number of clients from 1 to"),
+    (["compare", "--loss-rate", "1.5"], "--loss-rate is 1.5; it must be 1 or less."),
+    (["compare", "--rules", "fedhav"], "There is no rule 'fedhav'; did you mean fedhaw?"),
+    (["compare", "--rules", "fedavg,fedavg"], "The rule fedavg is named twice"),
+    (["compare", "--rules", ","], "There is no rule to compare"),
+    (["compare", "--seeds", "0"], "--seeds is '0'; it must be from 1 to 1000"),
+    (["compare", "--seeds", "a"], "--seeds is 'a'; it must be how many"),
+    (["compare", "--seeds", "1,1"], "each one once"),
+    (["compare", "--engine", "gpu"], "--engine is 'gpu'; it must be one of"),
+    (["compare", "--model", "resnet"], "There is no model named 'resnet'"),
+    (["compare", "--client-update", "sdg"], "There is no client update named 'sdg'"),
+    (["compare", "--data", "mnsit"], "There is no data set 'mnsit'; did you mean mnist"),
+    (["compare", "--data", "nothing.npz"], "nothing.npz"),
+    (["compare", "--target", "85"], "write 0.85 for 85 percent"),
+    (["compare", "--rulez", "fedavg"], "--rules"),
+    (["compare", "--rule-option", "eta_gamma=1"], "must begin with one of the compared rules"),
+    (["compare", "--rule-option", "fedhaw.eta_gama=1"], "did you mean eta_gamma?"),
+    (["compare", "--recipe", "nothing.toml"], "nothing.toml cannot be read"),
+    (["run", "--rule", "fedlws", "--rule-option", "beta"], "is written key=value"),
+    (["run", "--rule", "fedlws", "--rule-option", "beta=big"], "must be a number"),
+    (["run", "--stand-in", "mine"], "--stand-in is 'mine'"),
+    (["run", "--uplink", "nothing.csv"], "nothing.csv cannot be read"),
+    (["run", "--uplink", "bursty", "--loss-rate", "0.9"], "Bursts of 3 rounds cannot lose"),
+    (["run", "--train-samples", "99999"], "has only 4000 here"),
+    (["run", "--split", "dirichelt"], "There is no split 'dirichelt'"),
+    (["run", "nothing.toml"], "nothing.toml cannot be read"),
+    (["report", "nothing"], "There is no folder nothing"),
+    (["reproduce", "everything"], "'everything' is not one of heterogeneous"),
+    (["reproduce", "errors", "--data", "imagenet"], "'imagenet' is not one of mnist"),
+    (["reproduce", "errors", "--scale", "huge"], "'huge' is not one of full"),
+    (["data", "split", "mnist-5k", "--out", "a.txt"], "must end in .npz"),
+    (["data", "draw", "mnist-5k", "--out", "a.txt"], "must end in .png"),
+    (["data", "check", "nothing.npz"], "nothing.npz"),
+    (["data", "check", "cifar10"], "cifar10 was not found in"),
+    (["rules", "fedprox"], "There is no rule 'fedprox'"),
+    (["comprae"], "compare"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=lambda value: str(value)[:60])
+def test_a_mistake_is_one_sentence(
+    call: Call, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    ended = call(*arguments)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert sentence in ended.err
+    assert "Traceback" not in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_recipe_names_the_file_and_a_wrong_flag_the_flag(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "r.toml").write_text("alpha = -1\n")
+    assert "alpha in r.toml is -1; it must be above 0." in call("run", "r.toml").err
+    assert "--alpha is -2.0; it must be above 0." in call("run", "r.toml", "--alpha", "-2").err
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/nothing"])
+def test_a_folder_that_cannot_be_written(call: Call, tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    ended = call("run", "--rounds", "1", "--out", place)
+    assert ended.code == 2
+    assert "choose another" in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_a_folder_that_holds_another_run_is_left_alone(call: Call, tmp_path: Path) -> None:
+    assert call("run", "--rule", "fedavg", "--rounds", "1", "--out", "here").code == 0
+    before = (tmp_path / "here" / "history.jsonl").read_bytes()
+    ended = call("run", "--rule", "fedavg", "--rounds", "1", "--alpha", "0.5", "--out", "here")
+    assert ended.code == 2
+    assert "here holds a run with alpha = 0.1, not 0.5; choose another folder" in ended.err
+    assert (tmp_path / "here" / "history.jsonl").read_bytes() == before
+
+
+def test_a_fault_of_our_own_keeps_its_traceback(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fedhaw.cli.output
+    from fedhaw.cli import main
+
+    def broken(value: object) -> None:
+        raise ZeroDivisionError("not the user's doing")
+
+    monkeypatch.setattr(fedhaw.cli.output, "print_json", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["rules", "--json"])

@@ -1,0 +1,71 @@
+"""The letter's tables as cells, and the verdict beside its numbers."""
+
+import math
+
+import pytest
+
+from fedhaw.experiments.letter import DATA_NAMES, TABLE_NAMES, Setting, letter, letter_table
+from fedhaw.experiments.verdict import verdict
+
+
+def test_published_numbers_stand_in_the_right_cells() -> None:
+    table = letter_table("heterogeneous", "cifar10", Setting())
+    found = {(cell.rule, cell.recipe.alpha): cell.letter for cell in table.cells}
+    assert found["fedhaw", 1.0] == 80.15
+    assert found["fedlaw", 0.1] == 70.30
+    assert found["fedhyper", 0.1] == 55.29
+    errors = letter_table("errors", "dogs", Setting())
+    by_loss = {(cell.rule, cell.recipe.loss_rate): cell.letter for cell in errors.cells}
+    assert by_loss["fedhaw", 0.5] == 87.14
+    assert by_loss["fedavg", 0.8] == 82.33
+    assert "fedadp" not in {cell.rule for cell in errors.cells}
+
+
+def test_the_full_scale_has_the_letters_settings() -> None:
+    recipe = letter_table("errors", "mnist", Setting()).cells[0].recipe
+    assert (recipe.rounds, recipe.batch, recipe.eta, recipe.split) == (200, 64, 1e-3, "letter")
+    assert recipe.train_samples is None
+    assert letter_table("errors", "mnist", Setting()).notice == ""
+
+
+@pytest.mark.parametrize("data", DATA_NAMES)
+@pytest.mark.parametrize("scale", ["small", "tiny"])
+def test_a_smaller_version_says_so(data: str, scale: str) -> None:
+    for name in TABLE_NAMES:
+        table = letter_table(name, data, Setting(scale))  # type: ignore[arg-type]
+        assert table.notice
+        assert table.cells[0].recipe.rounds < letter()["settings"][data]["rounds"]
+
+
+def test_fedprox_is_read_in_the_letters_rounds() -> None:
+    table = letter_table("fedprox", "mnist", Setting(input_scale="matched"))
+    haw = [cell for cell in table.cells if cell.row == "FedProx+HAW"]
+    assert [cell.round_index for cell in haw] == [39, 79, 119, 159, 199]
+    assert {cell.recipe.client_update for cell in haw} == {"fedprox"}
+    dogs = letter_table("fedprox", "dogs", Setting()).cells[0]
+    assert dogs.recipe.client_update == "fedprox+adam"
+
+
+def test_mnist_is_on_both_scales_from_one_run_except_fedlaw() -> None:
+    table = letter_table("heterogeneous", "mnist", Setting())
+    runs: dict[tuple[str, float], set[str]] = {}
+    for cell in table.cells:
+        runs.setdefault((cell.rule, cell.recipe.alpha), set()).add(cell.recipe.fingerprint())
+    assert {rule for (rule, _), prints in runs.items() if len(prints) == 2} == {"fedlaw"}
+    assert {cell.input_scale for cell in table.cells} == {"matched", "authors"}
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "published", "expected"),
+    [
+        (88.0, 1.0, 90.0, "within"),
+        (88.0, 1.0, 90.01, "below"),
+        (92.0, 0.9, 90.0, "above"),
+        (90.4, 0.01, 90.0, "within"),  # the floor
+        (90.6, math.nan, 90.0, "above"),  # one seed
+        (math.nan, math.nan, 90.0, "no number"),
+        (90.0, 1.0, None, "no number"),
+    ],
+)
+def test_verdict(mean: float, std: float, published: float | None, expected: str) -> None:
+    assert verdict(mean, std, published) == expected

@@ -1,0 +1,132 @@
+"""Recipes: what is filled in, what is refused, and in which words."""
+
+from pathlib import Path
+
+import pytest
+
+from fedhaw import FedHAW
+from fedhaw.experiments.catalogue import NAMES, build_rule, options, parse_option
+from fedhaw.experiments.federation import rule_from_recipe
+from fedhaw.experiments.recipe import Recipe, RecipeError, read_recipe
+
+
+def test_the_letters_values_are_filled_in_by_data_set() -> None:
+    mnist = Recipe.of({"data": "mnist"})
+    assert (mnist.model, mnist.rounds, mnist.eta, mnist.client_update) == ("mlp", 200, 1e-3, "sgd")
+    cifar = Recipe.of({"data": "cifar10"})
+    assert (cifar.model, cifar.rounds, cifar.epochs, cifar.eta) == ("resnet18", 50, 10, 0.1)
+    assert cifar.client_update == "sgd-wd"
+    dogs = Recipe.of({"data": "stanford-dogs"})
+    assert (dogs.model, dogs.rounds, dogs.epochs, dogs.eta) == ("head", 100, 10, 5e-5)
+    assert dogs.client_update == "adam"
+
+
+@pytest.mark.parametrize(
+    ("data", "loss_rate", "rates"),
+    [
+        ("mnist", 0.0, (1e-3, 1e-2)),
+        ("mnist", 0.5, (1e-4, 1e-2)),
+        ("cifar10", 0.0, (1e-5, 1e-2)),
+        ("cifar10", 0.8, (1e-5, 1e-2)),
+        ("stanford-dogs", 0.8, (1e-7, 1e-5)),
+    ],
+)
+def test_fedhaw_gets_the_letters_meta_rates(
+    data: str, loss_rate: float, rates: tuple[float, float]
+) -> None:
+    recipe = Recipe.of({"data": data, "loss_rate": loss_rate, "rule": "fedhaw"})
+    rule = rule_from_recipe(recipe)
+    assert isinstance(rule, FedHAW)
+    assert (rule.eta_gamma, rule.eta_lambda) == rates
+    assert rule.eta == recipe.eta
+
+
+def test_fedlaw_searches_by_sgd_for_mnist_and_by_adam_for_the_others() -> None:
+    chosen = {
+        data: Recipe.of({"data": data, "rule": "fedlaw"}).rule_options["optimiser"]
+        for data in ("mnist", "cifar10", "stanford-dogs")
+    }
+    assert chosen == {"mnist": "sgd", "cifar10": "adam", "stanford-dogs": "adam"}
+
+
+def test_a_given_option_goes_before_the_letters() -> None:
+    recipe = Recipe.of({"rule": {"name": "fedhaw", "options": {"eta_gamma": 0.5}}})
+    assert recipe.rule_options == {"eta_gamma": 0.5, "eta_lambda": 1e-2}
+
+
+WRONG = [
+    ('alhpa = 1', "alhpa in {file} does not exist; did you mean alpha?"),
+    ("alpha = -1", "alpha in {file} is -1; it must be above 0."),
+    ('rounds = "20"', "rounds in {file} is '20'; it must be a whole number."),
+    ("rounds = 2.5", "rounds in {file} is 2.5; it must be a whole number."),
+    ("seed = true", "seed in {file} is true; it must be a whole number."),
+    ("eta = nan", "eta in {file} is nan; it must be a finite number."),
+    ("loss_rate = 2", "loss_rate in {file} is 2; it must be 1 or less."),
+    ("data = 3", "data in {file} is 3; it must be text in quotes."),
+    ('engine = "gpu"', "engine in {file} is 'gpu'; it must be one of 'auto', 'sequential', "
+     "'processes', 'stacked'."),
+    ('rule = "fedhav"', "rule.name in {file}: There is no rule 'fedhav'; did you mean fedhaw?"),
+    ("rule = 3", "rule in {file} is 3; it must be a table."),
+    ('[rule]\nnam = "fedhaw"', "rule.nam in {file} does not exist; a rule has a name and options."),
+    ('[rule]\nname = "fedhaw"\n[rule.options]\neta_gama = 1',
+     "{file}: fedhaw has no option 'eta_gama'; did you mean eta_gamma?"),
+    ('[rule]\nname = "fedhaw"\n[rule.options]\njacobian = "half"',
+     "{file}: The option jacobian of fedhaw is 'half'; it must be diagonal or full."),
+    ('[rule]\nname = "fedadp"\n[rule.options]\nalpha = -1', "FedAdp needs a finite alpha"),
+    ("cohort = 20", "{file}: A cohort of 20 cannot be drawn from 10 clients; ask for at most 10."),
+    ("alpha = ", "{file} is not TOML: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "sentence"), WRONG)
+def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(text)
+    with pytest.raises(RecipeError) as caught:
+        read_recipe(path)
+    message = str(caught.value)
+    assert sentence.format(file=path) in message
+    assert "\n" not in message
+    assert message.endswith((".", "?"))
+
+
+def test_a_missing_file_and_one_that_is_not_text_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"nothing\.toml cannot be read: No such file"):
+        read_recipe(tmp_path / "nothing.toml")
+    (tmp_path / "picture.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecipeError, match="not text in UTF-8"):
+        read_recipe(tmp_path / "picture.toml")
+
+
+def test_the_fingerprint_follows_the_result_not_the_machine() -> None:
+    recipe = Recipe.of({})
+    same = recipe.with_(workers=2, engine="processes", data_dir="elsewhere", checkpoint_every=3)
+    assert same.fingerprint() == recipe.fingerprint()
+    changes: list[dict[str, object]] = [
+        {"seed": 1}, {"alpha": 0.2}, {"rounds": 41}, {"rule": "fedavg"}, {"loss_rate": 0.1},
+        {"rule": {"name": "fedhaw", "options": {"eta_gamma": 0.5}}},
+    ]  # fmt: skip
+    prints = {recipe.with_(**change).fingerprint() for change in changes}
+    assert len(prints | {recipe.fingerprint()}) == len(changes) + 1
+
+
+def test_stating_a_default_changes_nothing() -> None:
+    stated = {"name": "fedhaw", "options": {"eta_gamma": 1e-3, "jacobian": "diagonal"}}
+    assert Recipe.of({"rule": stated}).fingerprint() == Recipe.of({}).fingerprint()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_rule_is_built_with_its_listed_options(name: str) -> None:
+    given = {option.name: option.default for option in options(name) if option.default is not None}
+    if name == "fedhaw":
+        given |= {"eta_gamma": 1e-3, "eta_lambda": 1e-2}
+    rule = build_rule(name, given, eta=0.1, proxy=lambda model: (0.0, model))
+    assert all(getattr(rule, key) == value for key, value in given.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("a=1e-4", 1e-4), ("a=3", 3), ("a=[0.01, 0.2]", [0.01, 0.2]), ("a=full", "full")],
+)
+def test_option_values_are_read_as_in_toml_and_bare_words_as_text(text: str, value: object) -> None:
+    assert parse_option(text) == ("a", value)

@@ -1,0 +1,77 @@
+"""The letter's tables from runs, at the tiniest scale."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from fedhaw.experiments.letter import Setting
+from fedhaw.experiments.reproduce import ReproducePlan, reproduce
+from fedhaw.experiments.server_time import Timing, server_time_table, server_times
+from fedhaw.experiments.sweep import Event
+from fedhaw.reports import to_markdown
+
+
+@pytest.fixture
+def plan(shared: Path, tmp_path: Path) -> ReproducePlan:
+    changes = (("data_dir", str(shared / "data")), ("rounds", 5), ("train_samples", 1000))
+    setting = Setting("tiny", changes=changes)
+    return ReproducePlan(("fedprox",), ("mnist",), (0, 1), setting, tmp_path)
+
+
+def test_a_table_has_both_numbers_a_verdict_and_the_notice(
+    plan: ReproducePlan, tmp_path: Path
+) -> None:
+    (table,) = reproduce(plan)
+    text = (tmp_path / "fedprox-mnist-tiny.md").read_text()
+    assert "Smaller than the letter's experiment: 5 of 200 rounds" in text
+    assert "/ 49.24 below" in text
+    assert "FedProx+HAW" in text
+    with (tmp_path / "fedprox-mnist-tiny.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(table.results) == 20
+    assert {row["seeds"] for row in rows} == {"2"}
+    assert all("Smaller" in row["notice"] for row in rows)
+
+
+def test_our_numbers_are_those_of_the_histories(plan: ReproducePlan, tmp_path: Path) -> None:
+    (table,) = reproduce(plan)
+    cell = next(
+        r
+        for r in table.results
+        if r.cell.row == "FedProx+HAW" and r.cell.column == "t3 = 2, authors"
+    )
+    values = []
+    for seed in plan.seeds:
+        folder = tmp_path / "runs" / "mnist-tiny" / "alpha0.1-pe0.5-fedprox" / "fedhaw"
+        lines = (folder / f"seed-{seed}" / "history.jsonl").read_text().splitlines()
+        values.append(json.loads(lines[1 + 2])["accuracies"]["authors"])
+    assert cell.ours.mean == pytest.approx(50 * sum(values))
+
+
+def test_finished_cells_are_not_run_again(plan: ReproducePlan) -> None:
+    list(reproduce(plan))
+    events: list[Event] = []
+    list(reproduce(plan, events.append))
+    assert {event.kind for event in events} == {"skipped"}
+    assert len(events) == 4
+
+
+def test_server_times_are_kept_and_shown_as_multiples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedhaw.experiments import server_time
+
+    monkeypatch.setattr(server_time, "NAMES", ("fedavg", "fedhaw"))
+    store = tmp_path / "server-time.json"
+    first = server_times("cpu", store)
+    assert server_times("cpu", store) == first, "measured again"
+    assert all(second > 0 for timing in first for second in timing.seconds)
+
+    table = server_time_table((Timing("fedavg", (1.0, 1.0, 1.0)), Timing("fedhaw", (3.0, 4.5))))
+    text = to_markdown(table)
+    assert "0.00056" in text
+    fedhaw = next(line for line in text.splitlines() if line.startswith("| FedHAW"))
+    assert "3.75" in fedhaw
+    assert "within" in fedhaw
