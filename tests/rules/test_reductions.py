@@ -1,5 +1,7 @@
 """The passes over the client matrix, against float64 arithmetic written out in full."""
 
+import multiprocessing
+import warnings
 from typing import Any
 
 import numpy as np
@@ -66,8 +68,8 @@ def test_products_are_exact_however_small_the_update(
 def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     w, W, _ = (a.astype(np.float32) for a in models(7, 5000, 0.1, 0))
     results: list[Any] = []
-    for cores in ({0}, {0, 1}, {0, 1, 2, 3, 4}):
-        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: cores)
+    for cores in (1, 2, 5):
+        monkeypatch.setattr("fedhaw.rules.reductions._cores", lambda cores=cores: cores)
         average = np.empty_like(w)
         products, squares = reductions.update_products(
             w, W, [np.full(7, 1 / 7)], [slice(0, 5000)], average
@@ -88,3 +90,38 @@ def test_finite(backend: str) -> None:
     assert reductions.is_finite(to_backend(np.full(5, 3e38, np.float32))), "huge but finite"
     for poison in (np.nan, np.inf, -np.inf):
         assert not reductions.is_finite(to_backend(np.array([1, poison], np.float32)))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rounding_stays_within_the_tolerance_asked_for(backend: str) -> None:
+    """Whichever way d is formed; a loose tolerance takes the short way, a tight one the other."""
+    to_backend = BACKENDS[backend]
+    for seed in range(10):
+        w, W, U = (a.astype(np.float32) for a in models(9, 20_000, 1e-3, seed))
+        s = np.random.default_rng(seed).dirichlet(np.ones(9))
+        d = w.astype(np.float64) - s @ W.astype(np.float64)
+        for tolerance in (1e-4, 1e-6):
+            along_w, along_U = reductions.direction_products(
+                to_backend(w), to_backend(W), s, to_backend(U), (tolerance, tolerance)
+            )
+            allowed = 4 * tolerance + 1e-6 * np.linalg.norm(d) * np.linalg.norm(w)
+            assert abs(along_w - d @ w) < allowed
+            assert np.all(np.abs(along_U - U.astype(np.float64) @ d) < allowed)
+
+
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    w, W, _ = (a.astype(np.float32) for a in models(4, 5000, 0.1, 0))
+    uniform = [np.full(4, 0.25)]
+    reductions.update_products(w, W, uniform, [slice(0, 5000)])
+    context = multiprocessing.get_context("fork")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks
+        child = context.Process(
+            target=reductions.update_products, args=(w, W, uniform, [slice(0, 5000)])
+        )
+        child.start()
+    child.join(timeout=30)
+    alive = child.is_alive()
+    child.kill()
+    assert not alive
+    assert child.exitcode == 0

@@ -4,8 +4,9 @@ Reading the matrix is the cost of a rule; everything else is arithmetic on K num
 function here reads it once, a block of columns at a time, does all it needs while the block is in
 cache, and returns float64 coefficients. Nothing ever copies the matrix.
 
-Sums that cancel are formed from the updates w_k - w, not from the models: a round moves a model by
-a small fraction of its length, and a difference of long float32 vectors would be mostly rounding.
+A round moves a model by a small fraction of its length, so sums of models that nearly cancel would
+be mostly rounding: they are formed from the updates w_k - w, or, where that saves a pass through
+memory, after a look at what rounding could do.
 """
 
 import os
@@ -25,9 +26,9 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 # How many elements of a matrix to handle at a time: measured, see benchmarks/server_step.py.
-_NUMPY_BLOCK = 1_310_720  # BLAS spreads a block over the cores
-_THREAD_BLOCK = 327_680  # a core of its own, whose L2 cache also holds the block's updates
-_TORCH_BLOCK = 655_360  # so does torch
+_NUMPY_BLOCK = 1_310_720  # BLAS spreads a block over the cores,
+_TORCH_BLOCK = 655_360  # and so does torch
+_THREAD_BLOCK = 327_680  # for one core, whose L2 cache also holds the block's updates
 _DEVICE_BLOCK = 1 << 26
 
 # What is not finite is looked for afterwards, by `guards.checked`; no warning on the way.
@@ -99,10 +100,6 @@ def direction_products(
 ) -> tuple[float, Vector]:
     """Inner products with d = w - sum_j s_j W_j, which is never stored.
 
-    d is first formed as it stands, which costs a read of W and no more. Rounding then leaves an
-    error of about one unit in the last place of w in every element of d; where that could move a
-    product by more than its tolerance, d is formed once more, from the updates.
-
     Args:
         w: (P,) the global model the clients started from.
         W: (K, P) what they sent back.
@@ -113,34 +110,45 @@ def direction_products(
     Returns:
         <d, w>, and (J,) <d, U_k>: one read of W and one of U.
     """
-    weights = _summing_to_one(s, W)
-    epsilon = float(namespace(W).finfo(W.dtype).eps)
-    along_w, along_U, fourth = 0.0, np.zeros(0 if U is None else U.shape[0]), 0.0
+    weights = like(W, s)
     blocks = _blocks(w.shape[0], _columns(W, _block_elements(W)))
+    missing, square, error = _cost_of_cancelling(w, weights, blocks)
+    careful = not error <= min(tolerances)
 
-    def products(block: slice, d: Array) -> tuple[float, Vector]:
-        if U is None:
-            return float(d @ w[block]), along_U
-        return float(d @ w[block]), to_vector(astype(U[:, block], W.dtype) @ d)
-
+    along_w, along_U = 0.0, np.zeros(0 if U is None else U.shape[0])
     for block in blocks:
-        w_block = w[block]
-        squares = w_block * w_block
-        fourth += float(squares @ squares)
-        with_w, with_U = products(block, w_block - weights @ W[:, block])
-        along_w, along_U = along_w + with_w, along_U + with_U
-    # Independent errors of size epsilon |w_p| add up like a random walk; what the weights lack to a
-    # sum of 1 is an error along w itself, and |w|^2 <= sqrt(P sum_p w_p^4).
-    missing = abs(1 - float(to_vector(weights).sum()))
-    error = (epsilon + missing * w.shape[0] ** 0.5) * fourth**0.5
-    if error <= min(tolerances):
+        w_block, W_block = w[block], W[:, block]
+        d = weights @ (w_block - W_block) if careful else w_block - weights @ W_block
+        along_w += float(d @ w_block)
+        if U is not None:
+            along_U += to_vector(astype(U[:, block], W.dtype) @ d)
+    if careful:
         return along_w, along_U
+    # d gained missing * w, and each U_k is near w.
+    return along_w - missing * square, along_U - missing * square
 
-    along_w, along_U = 0.0, np.zeros_like(along_U)
+
+def _cost_of_cancelling(
+    w: Array, weights: Array, blocks: list[slice]
+) -> tuple[float, float, float]:
+    """What happens to <d, w> when d is formed as the small difference of long vectors.
+
+    Forming d from updates is exact but slower: it writes the updates to cache and reads them again.
+
+    Returns:
+        What the rounded weights lack to a sum of 1; |w|^2; and the error to expect. Every element
+        of d is off by about one unit in the last place of w_p, and independent errors add up like a
+        random walk, to epsilon sqrt(sum_p w_p^4). The known error, missing * |w|^2, is taken out
+        afterwards, to within a few percent.
+    """
+    epsilon = float(namespace(w).finfo(w.dtype).eps)
+    missing = 1 - float(to_vector(weights).sum())
+    square = fourth = 0.0
     for block in blocks:
-        with_w, with_U = products(block, weights @ (w[block] - W[:, block]))
-        along_w, along_U = along_w + with_w, along_U + with_U
-    return along_w, along_U
+        squares = w[block] * w[block]
+        square += float(w[block] @ w[block])
+        fourth += float(squares @ squares)
+    return missing, square, epsilon * fourth**0.5 + 0.05 * abs(missing) * square
 
 
 def update_products(
@@ -209,17 +217,6 @@ def is_finite(vector: Array) -> bool:
     return bool(xp.all(xp.isfinite(vector)))
 
 
-def _summing_to_one(s: Vector, W: Array) -> Array:
-    """`s` in the dtype of W, its largest weight adjusted so that the sum is 1 as nearly as can be.
-
-    Rounding each weight by itself would leave a sum of 1 + 1e-8 or so, and d would gain that
-    fraction of the whole model.
-    """
-    weights = to_vector(like(W, s))
-    weights[weights.argmax()] += 1 - weights.sum()
-    return like(W, weights)
-
-
 def _block_elements(array: Array, *, own_threads: bool = False) -> int:
     if str(array_api_compat.device(array)) != "cpu":
         return _DEVICE_BLOCK
@@ -245,12 +242,23 @@ def _map(W: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) -> Iterabl
     """
     if not array_api_compat.is_numpy_array(W) or len(tasks) == 1:
         return map(function, tasks)
-    cores = len(os.sched_getaffinity(0))
+    cores = _cores()
     share = -(-len(tasks) // cores)
     shares = [tasks[start : start + share] for start in range(0, len(tasks), share)]
     return chain.from_iterable(_pool(cores).map(lambda part: list(map(function, part)), shares))
 
 
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="fedhaw-rules")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked child has none of its parent's threads: it makes a pool of its own.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
