@@ -1,10 +1,11 @@
 """The command line called within the test's own process: quick, and its output captured."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedhaw.cli import main
 
@@ -33,3 +34,12 @@ def call(
         return Ended(code if isinstance(code, int) else 0, said.out, said.err)
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _one_torch_thread() -> Iterator[None]:
+    """Small models on several threads wait for each other when the machine is busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
