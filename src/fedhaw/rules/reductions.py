@@ -118,10 +118,14 @@ def direction_products(
     along_w, along_U = 0.0, np.zeros(0 if U is None else U.shape[0])
     for block in blocks:
         w_block, W_block = w[block], W[:, block]
-        d = weights @ (w_block - W_block) if careful else w_block - weights @ W_block
-        along_w += float(d @ w_block)
+        if careful:
+            minus_d = weights @ (W_block - w_block)
+        else:
+            minus_d = weights @ W_block
+            minus_d -= w_block  # in place: a fresh block of memory costs more than the subtraction
+        along_w -= float(minus_d @ w_block)
         if U is not None:
-            along_U += to_vector(astype(U[:, block], W.dtype) @ d)
+            along_U -= to_vector(astype(U[:, block], W.dtype) @ minus_d)
     if careful:
         return along_w, along_U
     # d gained missing * w, and each U_k is near w.
