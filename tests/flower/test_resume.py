@@ -204,3 +204,21 @@ def test_after_a_resume_it_waits_for_the_clients_it_had(
     strategy = RuleStrategy(fedhaw.FedAvg(), checkpoint=file, fraction_evaluate=0.0)
     strategy.start(Late(waiting), arrays, num_rounds=2, train_config=ConfigRecord({}))
     assert strategy.reports[0].clients == ("0", "1", "2", "3")
+
+
+def test_after_a_resume_a_client_that_stays_away_keeps_its_weight(
+    tmp_path: Path, flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    """With a database the SuperLink lists the nodes it had before, whether they live or not."""
+    file = tmp_path / "c.safetensors"
+    nodes = federation(flower)
+    RuleStrategy(fedhaw.FedAvg(), checkpoint=file, fraction_evaluate=0.0).start(
+        flower.Grid(nodes), arrays, num_rounds=1
+    )
+    nodes[2] = lambda message: None
+    strategy = RuleStrategy(
+        fedhaw.FedAvg(), checkpoint=file, fraction_evaluate=0.0, round_deadline=0.05
+    )
+    strategy.start(flower.Grid(nodes), arrays, num_rounds=2)
+    assert list(strategy.reports[0].lost) == ["2"]
+    assert strategy.reports[0].weights["2"] == pytest.approx(12 / 46)

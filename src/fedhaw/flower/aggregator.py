@@ -18,6 +18,7 @@ from fedhaw.flower.errors import CheckpointError
 from fedhaw.flower.history import describe_rule
 from fedhaw.flower.intake import Harvest
 from fedhaw.flower.layout import LayerOf, WireLayout
+from fedhaw.flower.roster import Roster
 from fedhaw.flower.wire import look, pack
 from fedhaw.rules import (
     InvalidRound,
@@ -178,9 +179,7 @@ class Aggregator:
 
     # Checkpoints.
 
-    def checkpoint(
-        self, server_round: int, examples: Mapping[str, float], cohort: int
-    ) -> Checkpoint:
+    def checkpoint(self, server_round: int, roster: Roster, cohort: int) -> Checkpoint:
         """Where things stand; arrays are not copied."""
         state, description = pack_state(self.state)
         assert self.record is not None
@@ -190,7 +189,8 @@ class Aggregator:
             rest={name: look(array) for name, array in self.layout.rest(self.record).items()},
             state=state,
             state_description=description,
-            examples=dict(examples),
+            examples=dict(roster.examples),
+            nodes=dict(roster.clients),
             cohort=cohort,
             arrays=self._described(),
             rule=repr(describe_rule(self.rule)),

@@ -58,6 +58,8 @@ class Checkpoint:
         state: the rule's arrays, as `fedhaw.rules.pack_state` gives them.
         state_description: the rest of the rule's state.
         examples: each client's last known number of samples.
+        nodes: the client each node last spoke for; nodes keep their numbers if the SuperLink has
+            a database.
         cohort: how many nodes took part in the round.
         arrays: names, shapes and dtypes of the model's arrays: what the file is a model of.
         rule: which rule made it, in words.
@@ -69,6 +71,7 @@ class Checkpoint:
     state: Mapping[str, NDArray[Any]]
     state_description: str
     examples: Mapping[str, float]
+    nodes: Mapping[int, str]
     cohort: int
     arrays: list[list[str]]
     rule: str
@@ -93,6 +96,7 @@ def save(checkpoint: Checkpoint, path: str | os.PathLike[str]) -> None:
         "cohort": str(checkpoint.cohort),
         "state": checkpoint.state_description,
         "examples": json.dumps(checkpoint.examples),
+        "nodes": json.dumps(dict(checkpoint.nodes)),
         "arrays": json.dumps(checkpoint.arrays),
         "rule": checkpoint.rule,
     }
@@ -130,6 +134,7 @@ def load(path: str | os.PathLike[str]) -> Checkpoint | None:
             rest=_under(REST, arrays),
             state_description=metadata["state"],
             examples=json.loads(metadata["examples"]),
+            nodes={int(n): str(c) for n, c in json.loads(metadata["nodes"]).items()},
             cohort=int(metadata["cohort"]),
             arrays=json.loads(metadata["arrays"]),
             rule=metadata["rule"],

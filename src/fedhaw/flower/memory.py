@@ -43,6 +43,7 @@ class Memory:
             if changed is not None:
                 log.warning("The rule is not what it was in %s: %s", path, changed)
             self._roster.examples.update(checkpoint.examples)
+            self._roster.clients.update(checkpoint.nodes)
             self.cohort = checkpoint.cohort
             done = checkpoint.server_round
             log.info("Going on after round %d, found in %s", done, path)
@@ -64,7 +65,7 @@ class Memory:
         due = last or report.server_round % self._settings.checkpoint_every == 0
         if self._settings.checkpoint is not None and due:
             save(
-                self._aggregator.checkpoint(report.server_round, self._roster.examples, cohort),
+                self._aggregator.checkpoint(report.server_round, self._roster, cohort),
                 self._settings.checkpoint,
             )
 
