@@ -49,6 +49,7 @@ MISTAKES = [
     (["data", "check", "cifar10"], "cifar10 was not found in"),
     (["rules", "fedprox"], "There is no rule 'fedprox'"),
     (["comprae"], "compare"),
+    (["reproduce", "errors", "--data", "x", "--scale"], "'x' is not one of mnist"),
 ]
 
 

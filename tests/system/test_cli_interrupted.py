@@ -98,12 +98,12 @@ def group_is_alive(group: int) -> bool:
 
 
 def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
-    process = start(tmp_path, "rules", "--json")
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    assert process.stderr.read() == ""
-    assert process.wait(timeout=30) == 0
+    with start(tmp_path, "rules", "--json") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=30) == 0
 
 
 def test_completion_offers_commands_and_rules(tmp_path: Path) -> None:

@@ -52,8 +52,9 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
         _say(str(error))
         code = MISTAKE
     except click.ClickException as error:
-        _say(_with_full_stop(error.format_message()) + _hint(error))
         code = MISTAKE
+        if message := error.format_message():  # empty when there were no arguments: help was shown
+            _say(_with_full_stop(message) + _hint(error))
     except Interrupted as interruption:
         _say(f"\nInterrupted. {interruption}")
         code = INTERRUPTED
@@ -63,6 +64,9 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
     except Terminated:
         _say("Ended by SIGTERM.")
         code = TERMINATED
+    except SystemExit as ending:
+        # click ends a broken pipe with exit code 1, which is kept for faults here.
+        code = 0 if isinstance(ending.__context__, BrokenPipeError) else ending.code
     except BrokenPipeError:
         # Whoever read our output, `head` perhaps, has enough. Python would complain once more
         # when it flushes standard output at the very end.
@@ -76,9 +80,9 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
 def _with_scale(arguments: list[str]) -> list[str]:
     """`--scale` alone means `--scale small`; typer has no options whose value may be left out."""
     given = []
-    for word, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+    for place, word in enumerate(arguments, start=1):
         given.append(word)
-        if word == "--scale" and following.startswith("-"):
+        if word == "--scale" and (place == len(arguments) or arguments[place].startswith("-")):
             given.append("small")
     return given
 
