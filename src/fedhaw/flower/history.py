@@ -4,7 +4,6 @@ One JSON line describes the run, then comes one a round; `fedhaw report` draws e
 are counted from 0 here, as in the simulator, and from 1 by Flower.
 """
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -16,11 +15,9 @@ from typing import Any
 import numpy as np
 
 from fedhaw import __version__
-from fedhaw.files import write_text
-from fedhaw.flower.errors import FlowerError
 from fedhaw.flower.roster import order
+from fedhaw.history_file import FORMAT, HistoryError, HistoryFile, Record, parse
 
-FORMAT = 1
 _RULE_NAMES = {"FedHyperG": "fedhyper"}
 
 
@@ -80,25 +77,24 @@ class RoundReport:
         }
 
 
-class HistoryFile:
+class RunHistory:
     """A history in the making.
 
     Args:
         path: of the file.
         first_line: what describes the run; its "clients" are filled in when they are known.
         rounds: how many rounds of a history that is there already to keep.
+
+    Raises:
+        FileWriteError: the file cannot be written, or another run is writing it.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], first_line: dict[str, Any], rounds: int
-    ) -> None:
-        self._path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], first_line: Record, rounds: int) -> None:
+        self._file = HistoryFile(Path(path))
         self._first_line = first_line
-        self._started = False
-        kept = _lines(self._path, rounds) if rounds else []
-        if kept:
-            write_text(self._path, "".join(line + "\n" for line in kept))
-            self._started = True
+        kept = _length_of(Path(path), rounds)
+        self._file.cut(kept)
+        self._started = kept > 0
 
     def append(self, report: RoundReport, examples: Mapping[str, float]) -> None:
         """Add a round; before the first one, the description of the run."""
@@ -106,25 +102,20 @@ class HistoryFile:
             known = {client: {"examples": int(count)} for client, count in examples.items()}
             clients = {**known, **self._first_line["clients"]}
             ordered = {client: clients[client] for client in sorted(clients, key=order)}
-            header = {**self._first_line, "clients": ordered}
-            write_text(self._path, _line(header))
+            self._file.append(_plain({**self._first_line, "clients": ordered}))
             self._started = True
-        self._add(report.record())
+        self._file.append(_plain(report.record()))
+        self._file.sync()
 
     def end(self, seconds: float) -> None:
         """Say that the run came to its end."""
         if self._started:
-            self._add({"kind": "end", "status": "finished", "seconds": seconds})
+            self._file.append({"kind": "end", "status": "finished", "seconds": seconds})
+        self.close()
 
-    def _add(self, record: Mapping[str, Any]) -> None:
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(_line(record))
-        except OSError as error:
-            raise FlowerError(
-                f"Could not write {self._path}: {error.strerror or error}; free some space or "
-                "choose another folder."
-            ) from error
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
 
 
 def first_line(
@@ -164,28 +155,13 @@ def describe_rule(rule: object) -> dict[str, Any]:
     return {"name": name, **plain}
 
 
-def _lines(path: Path, rounds: int) -> list[str]:
-    """The first line and the first so many rounds, if they are all there; otherwise nothing."""
+def _length_of(path: Path, rounds: int) -> int:
+    """How many bytes the first line and the first so many rounds take; 0 if they are not there."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
-        return []
-    kept: list[str] = []
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            break
-        if record.get("kind") == "run" or (
-            record.get("kind") == "round" and record.get("round", rounds) < rounds
-        ):
-            kept.append(line)
-    return kept if len(kept) == rounds + 1 else []
-
-
-def _line(record: Mapping[str, Any]) -> str:
-    text = json.dumps(_plain(record), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text + "\n"
+        content = parse(path)
+    except HistoryError:
+        return 0
+    return content.ends[rounds - 1] if 0 < rounds <= len(content.ends) else 0
 
 
 def _plain(value: Any) -> Any:

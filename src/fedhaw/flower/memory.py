@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord
 
 from fedhaw.flower.aggregator import Aggregator
 from fedhaw.flower.checkpoints import load, save
-from fedhaw.flower.history import HistoryFile, RoundReport, first_line
+from fedhaw.flower.history import RoundReport, RunHistory, first_line
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import Settings
 
@@ -25,7 +25,7 @@ class Memory:
 
     def __init__(self, settings: Settings, aggregator: Aggregator, roster: Roster) -> None:
         self._settings, self._aggregator, self._roster = settings, aggregator, roster
-        self._history: HistoryFile | None = None
+        self._history: RunHistory | None = None
         self.cohort = 0
 
     def restore(self, initial_arrays: ArrayRecord) -> tuple[int, ArrayRecord]:
@@ -54,7 +54,7 @@ class Memory:
                 self._settings.seed,
                 **self._settings.description,
             )
-            self._history = HistoryFile(self._settings.history, line, done)
+            self._history = RunHistory(self._settings.history, line, done)
         assert aggregator.record is not None
         return done, aggregator.record
 
@@ -73,3 +73,8 @@ class Memory:
         """The run is over."""
         if self._history is not None:
             self._history.end(seconds)
+
+    def close(self) -> None:
+        """Let go of the history, however the run ended."""
+        if self._history is not None:
+            self._history.close()

@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -295,28 +296,28 @@ class RuleStrategy(Strategy):
         evaluate_config = ConfigRecord() if evaluate_config is None else evaluate_config
         log.info("Starting %s, %d rounds:", type(self).__name__, num_rounds)
         self.summary()
-        memory = Memory(self.settings, self._aggregator, self.roster)
-        done, arrays = memory.restore(initial_arrays)
-        if done:
-            self._recruiter.wait_for_all(memory.cohort)
-        result = Result(arrays=arrays)
-        if done == 0 and evaluate_fn is not None:
-            initial = evaluate_fn(0, arrays)
-            if initial is not None:
-                result.evaluate_metrics_serverapp[0] = initial
-        for server_round in range(done + 1, num_rounds + 1):
-            log.info("")
-            log.info("[ROUND %d/%d]", server_round, num_rounds)
-            messages = self.configure_train(server_round, arrays, train_config, grid)
-            replies = exchange(grid, messages, self._deadline)
-            new_arrays, metrics = self.aggregate_train(server_round, replies)
-            arrays = arrays if new_arrays is None else new_arrays
-            result.arrays = arrays
-            if metrics is not None:
-                result.train_metrics_clientapp[server_round] = metrics
-            self._evaluate(server_round, arrays, evaluate_config, evaluate_fn, grid, result)
-            memory.keep(self.reports[-1], len(self._questions), server_round == num_rounds)
-        memory.end(time.perf_counter() - begin)
+        with closing(Memory(self.settings, self._aggregator, self.roster)) as memory:
+            done, arrays = memory.restore(initial_arrays)
+            if done:
+                self._recruiter.wait_for_all(memory.cohort)
+            result = Result(arrays=arrays)
+            if done == 0 and evaluate_fn is not None:
+                initial = evaluate_fn(0, arrays)
+                if initial is not None:
+                    result.evaluate_metrics_serverapp[0] = initial
+            for server_round in range(done + 1, num_rounds + 1):
+                log.info("")
+                log.info("[ROUND %d/%d]", server_round, num_rounds)
+                messages = self.configure_train(server_round, arrays, train_config, grid)
+                replies = exchange(grid, messages, self._deadline)
+                new_arrays, metrics = self.aggregate_train(server_round, replies)
+                arrays = arrays if new_arrays is None else new_arrays
+                result.arrays = arrays
+                if metrics is not None:
+                    result.train_metrics_clientapp[server_round] = metrics
+                self._evaluate(server_round, arrays, evaluate_config, evaluate_fn, grid, result)
+                memory.keep(self.reports[-1], len(self._questions), server_round == num_rounds)
+            memory.end(time.perf_counter() - begin)
         log.info("Finished in %.1f s", time.perf_counter() - begin)
         return result
 

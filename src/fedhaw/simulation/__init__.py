@@ -1,8 +1,9 @@
 """The round loop, the engines that train clients, histories and checkpoints."""
 
+from fedhaw.history_file import HistoryError
 from fedhaw.simulation.checkpoints import CheckpointError
 from fedhaw.simulation.federation import Federation, InvalidSimulation
-from fedhaw.simulation.history import History, HistoryError
+from fedhaw.simulation.history import History
 from fedhaw.simulation.run import simulate
 from fedhaw.simulation.stand_ins import StandIn
 

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedhaw.history_file import Record
 from fedhaw.models import Evaluator
 from fedhaw.rules import Round, Rule, aggregate_surviving
 from fedhaw.simulation.engines import ClientReport, Engine
 from fedhaw.simulation.federation import Federation, InvalidSimulation
-from fedhaw.simulation.history import Record
 from fedhaw.simulation.participation import cohort_of
 from fedhaw.simulation.stand_ins import LastModels, fill_with_global, move_arrivals_up
 from fedhaw.uplink import Uplink

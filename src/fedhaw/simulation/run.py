@@ -13,6 +13,7 @@ import torch
 from fedhaw.clients import ClientUpdate
 from fedhaw.data import Dataset
 from fedhaw.data.scales import Scale
+from fedhaw.history_file import FORMAT, Record
 from fedhaw.models import Buffers
 from fedhaw.rules import Rule
 from fedhaw.simulation.checkpoints import Checkpoint
@@ -26,7 +27,7 @@ from fedhaw.simulation.federation import (
     SplitSource,
     prepare,
 )
-from fedhaw.simulation.history import FORMAT, History, Record
+from fedhaw.simulation.history import History
 from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.run_folder import RunFolder
 from fedhaw.simulation.stand_ins import LastModels, StandIn

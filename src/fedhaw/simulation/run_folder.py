@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fedhaw.files import FileWriteError
+from fedhaw.history_file import FILE_NAME, Content, HistoryError, HistoryFile, Record, parse
 from fedhaw.simulation import checkpoints
 from fedhaw.simulation.checkpoints import Checkpoint, CheckpointError
 from fedhaw.simulation.description import differences
-from fedhaw.simulation.history import FILE_NAME, Content, HistoryError, HistoryFile, Record, parse
 
 logger = logging.getLogger(__name__)
 
