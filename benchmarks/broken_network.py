@@ -4,9 +4,10 @@
 
 A SuperLink and K SuperNodes run on this machine, each in a network namespace of its own, joined by
 veth pairs to a bridge in one more namespace; nothing of the host's own network is touched. By a
-seeded schedule the nodes' links are taken down and up again, so that downloads and uploads fail in
-mid-round, TCP connections stall, and heartbeats go missing. Every strategy meets the same schedule.
-Where the kernel has netem, --delay and --loss add both to every link.
+seeded schedule links are taken down in the middle of a round and up again some time later, so that
+downloads and uploads fail, TCP connections stall, and heartbeats go missing. Every strategy meets
+the same breaks at the same points of the same rounds. Where the kernel has netem, --delay and
+--loss add both to every link.
 
 The app is examples/flower with Flower's own FedAvg as an alternative server. Printed are the rounds
 that were finished, how many uploads each lost, the accuracy, and where the time went.
@@ -99,9 +100,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--clients", type=int, default=4)
     arguments.add_argument("--rounds", type=int, default=8)
-    arguments.add_argument("--deadline", type=float, default=25.0, help="seconds a round waits")
-    arguments.add_argument("--up", type=float, default=40.0, help="mean seconds a link holds")
-    arguments.add_argument("--down", type=float, default=20.0, help="mean seconds it is broken")
+    arguments.add_argument("--deadline", type=float, default=20.0, help="seconds a round waits")
+    arguments.add_argument("--breaks", type=float, default=0.3, help="links that break in a round")
+    arguments.add_argument("--down", type=float, default=20.0, help="mean seconds they are broken")
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--limit", type=float, default=400.0, help="seconds a strategy may take")
     arguments.add_argument("--delay", help="netem delay of every link, such as 50ms")
@@ -155,7 +156,7 @@ def measure(
         start(hub, "run", "flwr", "run", str(app), "broken", "--stream", "-c", settings)
         wait(lambda: read(out), options.limit)  # the first round is everybody's: links hold
         stop = threading.Event()
-        breaker = threading.Thread(target=break_links, args=(hub, len(nodes), options, stop))
+        breaker = threading.Thread(target=break_links, args=(out, hub, options, stop))
         breaker.start()
         wait(lambda: any(r["kind"] == "end" for r in read(out)), options.limit)
         stop.set()
@@ -163,28 +164,35 @@ def measure(
     return [record for record in read(out) if record["kind"] == "round"]
 
 
-def break_links(hub: str, nodes: int, options: argparse.Namespace, stop: threading.Event) -> None:
-    """Take links down and up by the schedule, until told to stop; ends with all links up."""
-    begin = time.monotonic()
-    for moment, k, up in schedule(nodes, options):
-        if stop.wait(max(0.0, begin + moment - time.monotonic())):
-            break
-        ip("-n", hub, "link", "set", f"port{k}", "up" if up else "down")
-    for k in range(nodes):
-        ip("-n", hub, "link", "set", f"port{k}", "up")
+def break_links(out: Path, hub: str, options: argparse.Namespace, stop: threading.Event) -> None:
+    """Break links as the schedule says, round by round, until told to stop."""
+    mended: list[tuple[float, int]] = []  # when each broken link is to be mended
+    upcoming: list[tuple[float, int, float]] = []
+    begun = 0
+    while not stop.wait(0.1):
+        now = time.monotonic()
+        if len(read(out)) > begun:
+            begun = len(read(out))
+            upcoming = [(now + after, k, lasts) for k, after, lasts in schedule(begun, options)]
+        for moment, k, lasts in [event for event in upcoming if event[0] <= now]:
+            ip("-n", hub, "link", "set", f"port{k}", "down")
+            mended = [(end, node) for end, node in mended if node != k] + [(now + lasts, k)]
+            upcoming.remove((moment, k, lasts))
+        for end, k in [event for event in mended if event[0] <= now]:
+            ip("-n", hub, "link", "set", f"port{k}", "up")
+            mended.remove((end, k))
 
 
-def schedule(nodes: int, options: argparse.Namespace) -> list[tuple[float, int, bool]]:
-    """(seconds, node, whether its link goes up) in order; the same for the same seed."""
-    events = []
-    for k in range(nodes):
-        random = np.random.default_rng((options.seed, k))
-        now, up = 0.0, True
-        while now < options.limit:
-            now += float(random.exponential(options.up if up else options.down))
-            up = not up
-            events.append((now, k, up))
-    return sorted(events)
+def schedule(round_index: int, options: argparse.Namespace) -> list[tuple[int, float, float]]:
+    """(node, seconds into the round, seconds) of every break of a round; the seed decides."""
+    random = np.random.default_rng((options.seed, round_index))
+    breaks, after = random.random(options.clients), random.uniform(0.5, 6.0, options.clients)
+    lasts = random.exponential(options.down, options.clients)
+    return [
+        (k, float(after[k]), float(lasts[k]))
+        for k in range(options.clients)
+        if breaks[k] < options.breaks
+    ]
 
 
 @contextlib.contextmanager

@@ -402,3 +402,13 @@ def test_replies_nobody_waits_for_are_ignored(flower: SimpleNamespace, arrays: A
     strategy.aggregate_train(1, [stray, *replies, replies[0]])
     assert strategy.reports[0].clients == ("a", "b")
     assert strategy.reports[0].lost == {}
+
+
+def test_clients_without_any_samples_leave_the_model_as_it_is(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    clients = {k: flower.moving(k, 0.1, 0) for k in range(2)}
+    strategy = RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0)
+    result = strategy.start(flower.Grid(clients), arrays, num_rounds=2)
+    np.testing.assert_array_equal(flat(result.arrays), flat(arrays))
+    assert "num_examples is 0" in str(strategy.reports[0].note)

@@ -6,6 +6,7 @@ Loaded by path from the tests beside it.
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ class Deployment:
     def __init__(self, folder: Path, *, tls: Path | None = None) -> None:
         self.folder, self.tls = folder, tls
         self.port = free_port()
+        self.federation = ""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True)
         home = folder / "home"
@@ -96,7 +98,8 @@ class Deployment:
     def run(self, app: Path, **config: object) -> str:
         """Start a run; returns its number."""
         settings = " ".join(f"{key.replace('_', '-')}={_toml(v)}" for key, v in config.items())
-        done = self.flwr("run", str(app), "loopback", "-c", settings, "--format", "json")
+        nodes = ["--federation-config", self.federation] if self.federation else []
+        done = self.flwr("run", str(app), "loopback", "-c", settings, "--format", "json", *nodes)
         assert done.returncode == 0, done.stdout + done.stderr
         return str(json.loads(done.stdout)["run-id"])
 
@@ -133,6 +136,10 @@ def deployment(folder: Path, tls: Path | None = None) -> Iterator[Deployment]:
         yield made
     finally:
         made.stop()
+
+
+def copy_app(app: Path, folder: Path) -> None:
+    shutil.copytree(app, folder, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def descendants(pid: int) -> list[int]:
