@@ -134,7 +134,8 @@ def take_turns(steps: dict[str, Step], turns: int, pause: float = PAUSE) -> dict
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(turns + 1):
         for name, step in steps.items():
-            time.sleep(pause)
+            if pause:
+                time.sleep(pause)
             start = time.perf_counter()
             step()
             times[name].append(time.perf_counter() - start)

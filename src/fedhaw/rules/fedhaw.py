@@ -38,8 +38,9 @@ GAMMA_LIMIT = float(np.log(10.0))
 a few tenths."""
 
 
-COEFFICIENT_ERROR = 3e-7
-"""How far rounding may move a coefficient in one step; a float32 model resolves 6e-8."""
+ROUNDING = (3e-7, 1e-5)
+"""How far rounding may move gamma and lambda in one step. gamma scales the model, of which float32
+resolves 6e-8; lambda only shifts weight between models that are nearly the same."""
 
 TINY = float(np.finfo(np.float64).tiny)
 
@@ -167,8 +168,8 @@ class FedHAW:
             _cohort_weights(lambda_of, round.names),
             None if U is None else like(W, U, keep_dtype=True),
             tolerances=(
-                COEFFICIENT_ERROR * self.eta / max(self.eta_gamma * scale, TINY),
-                COEFFICIENT_ERROR * self.eta / max(self.eta_lambda * scale**2 / 4, TINY),
+                ROUNDING[0] * self.eta / max(self.eta_gamma * scale, TINY),
+                ROUNDING[1] * self.eta / max(self.eta_lambda * scale**2 / 4, TINY),
             ),
         )
         if self.learn == "gamma":

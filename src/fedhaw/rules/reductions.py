@@ -9,6 +9,7 @@ be mostly rounding: they are formed from the updates w_k - w, or, where that sav
 memory, after a look at what rounding could do.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -110,10 +111,9 @@ def direction_products(
     Returns:
         <d, w>, and (J,) <d, U_k>: one read of W and one of U.
     """
-    weights = like(W, s)
+    weights = _summing_to_one(s, W)
     blocks = _blocks(w.shape[0], _columns(W, _block_elements(W)))
-    missing, square, error = _cost_of_cancelling(w, weights, blocks)
-    careful = not error <= min(tolerances)
+    careful = not _may_cancel(w, blocks, min(tolerances))
 
     along_w, along_U = 0.0, np.zeros(0 if U is None else U.shape[0])
     for block in blocks:
@@ -126,33 +126,37 @@ def direction_products(
         along_w -= float(minus_d @ w_block)
         if U is not None:
             along_U -= to_vector(astype(U[:, block], W.dtype) @ minus_d)
-    if careful:
-        return along_w, along_U
-    # d gained missing * w, and each U_k is near w.
-    return along_w - missing * square, along_U - missing * square
+    return along_w, along_U
 
 
-def _cost_of_cancelling(
-    w: Array, weights: Array, blocks: list[slice]
-) -> tuple[float, float, float]:
-    """What happens to <d, w> when d is formed as the small difference of long vectors.
+def _summing_to_one(s: Vector, W: Array) -> Array:
+    """`s` in the dtype of W, and still summing to 1.
 
-    Forming d from updates is exact but slower: it writes the updates to cache and reads them again.
+    Rounding each weight by itself leaves a sum of 1 + 1e-8 or so, and d would gain that fraction of
+    the whole model. All weights, and 1, are multiples of the smallest weight's last place, so that
+    one can take up the rest exactly.
+    """
+    weights = to_vector(like(W, s))
+    weights[weights.argmin()] += 1.0 - weights.sum()
+    return like(W, weights)
 
-    Returns:
-        What the rounded weights lack to a sum of 1; |w|^2; and the error to expect. Every element
-        of d is off by about one unit in the last place of w_p, and independent errors add up like a
-        random walk, to epsilon sqrt(sum_p w_p^4). The known error, missing * |w|^2, is taken out
-        afterwards, to within a few percent.
+
+def _may_cancel(w: Array, blocks: list[slice], tolerance: float) -> bool:
+    """Whether d may be formed as the small difference of long vectors that it is.
+
+    Every element is then off by about one unit in the last place of w_p, and independent errors add
+    up like a random walk: <d, w> is off by about epsilon sqrt(sum_p w_p^4), which is no more than
+    epsilon |w|^2. Forming d from updates is exact but slower, for it writes the updates to cache
+    and reads them again.
     """
     epsilon = float(namespace(w).finfo(w.dtype).eps)
-    missing = 1 - float(to_vector(weights).sum())
-    square = fourth = 0.0
+    if epsilon * sum(float(w[block] @ w[block]) for block in blocks) <= tolerance:
+        return True
+    fourth = 0.0
     for block in blocks:
         squares = w[block] * w[block]
-        square += float(w[block] @ w[block])
         fourth += float(squares @ squares)
-    return missing, square, epsilon * fourth**0.5 + 0.05 * abs(missing) * square
+    return epsilon * math.sqrt(fourth) <= tolerance
 
 
 def update_products(
