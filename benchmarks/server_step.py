@@ -14,7 +14,7 @@ import multiprocessing
 import statistics
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -78,8 +78,9 @@ def layers_of(P: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
-def step_of(rule: Rule[Any], w: Any, W: Any, U: Any, layers: list[slice]) -> Step:
+def step_of(rule: Rule[Any], arrays: Sequence[Any], layers: list[slice]) -> Step:
     """One aggregation in mid-run: the rule has seen a round before."""
+    w, W, U = arrays
     examples = np.arange(1, W.shape[0] + 1)
     _, state = rule.aggregate(rule.init(), Round(w, U, examples, layers=layers))
     return lambda: rule.aggregate(state, Round(w, W, examples, layers=layers))
@@ -149,9 +150,9 @@ def contenders(K: int, P: int, backend: str) -> dict[str, Step]:
     layers = layers_of(P)
     if backend == "torch":
         tensors = [torch.from_numpy(array) for array in arrays]
-        steps = {f"{name} (torch)": step_of(rule, *tensors, layers) for name, rule in RULES.items()}
+        steps = {f"{name} (torch)": step_of(rule, tensors, layers) for name, rule in RULES.items()}
         return {"read W once": lambda: tensors[1].sum(), **steps}
-    steps = {f"{name} (NumPy)": step_of(rule, w, W, U, layers) for name, rule in RULES.items()}
+    steps = {f"{name} (NumPy)": step_of(rule, arrays, layers) for name, rule in RULES.items()}
     steps["FedAvg, plain loop"] = lambda: plain_fedavg(w, W)
     steps["FedHAW, plain loop"] = lambda: plain_fedhaw(w, W, U)
     if flower := flower_fedavg(W, layers):
@@ -199,7 +200,7 @@ def measure_small_updates(backend: str, turns: int) -> dict[str, float]:
         if backend == "torch":
             arrays = [torch.from_numpy(array) for array in arrays]
         name = f"update of {move:.1%}, {backend}"
-        steps[name] = step_of(RULES["FedHAW"], *arrays, layers_of(RESNET18))
+        steps[name] = step_of(RULES["FedHAW"], arrays, layers_of(RESNET18))
     return take_turns(steps, turns)
 
 
@@ -216,7 +217,7 @@ def print_passes(turns: int) -> None:
     """Python's share at a small model: FedHAW beside its three bare passes."""
     w, W, U = models(10, MNIST_MLP)
     s = np.full(10, 0.1, np.float32)
-    step = step_of(RULES["FedHAW"], w, W, U, layers_of(MNIST_MLP))
+    step = step_of(RULES["FedHAW"], (w, W, U), layers_of(MNIST_MLP))
 
     def passes() -> None:
         d = w - s @ W
@@ -235,7 +236,7 @@ def print_memory() -> None:
     w, W, U = models(10, RESNET18)
     print(f"working memory beyond the two matrices, K = 10, P = {RESNET18:,}")
     for name, rule in RULES.items():
-        step = step_of(rule, w, W, U, layers_of(RESNET18))
+        step = step_of(rule, (w, W, U), layers_of(RESNET18))
         tracemalloc.start()
         step()
         peak = tracemalloc.get_traced_memory()[1]

