@@ -5,6 +5,7 @@ from flwr.app import Context
 
 from fedhaw.data import scaled_part
 from fedhaw.experiments.federation import load_data, split_data
+from fedhaw.flower import FlowerError
 from fedhaw.flower.client import Participant, client_app
 from fedhaw_app.federation import module_of, recipe_of, update_of
 
@@ -12,7 +13,12 @@ from fedhaw_app.federation import module_of, recipe_of, update_of
 def participant(context: Context) -> Participant:
     """The client of this node, which `--node-config "partition-id=K"` numbers."""
     recipe = recipe_of(context)
-    k = int(context.node_config["partition-id"])
+    k = int(context.node_config.get("partition-id", -1))
+    if not 0 <= k < recipe.clients:
+        raise FlowerError(
+            f"The recipe's clients are 0 to {recipe.clients - 1}; start the SuperNode with "
+            f'--node-config "partition-id=K" for one of them.'
+        )
     dataset = load_data(recipe)
     part = split_data(recipe, dataset)[k]
     return Participant(

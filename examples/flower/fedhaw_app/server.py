@@ -16,7 +16,7 @@ from fedhaw.experiments.federation import (
     uplink_from_recipe,
 )
 from fedhaw.experiments.recipe import Recipe
-from fedhaw.flower import RuleStrategy
+from fedhaw.flower import FlowerError, RuleStrategy
 from fedhaw.flower.client import to_arrays, to_vector
 from fedhaw.models import Evaluator, Layout, proxy_loss
 from fedhaw_app.federation import module_of, recipe_of
@@ -43,6 +43,8 @@ def main(grid: Grid, context: Context) -> None:
         return MetricRecord({"accuracy": result.accuracy, "loss": result.loss})
 
     out = Path(str(config["out"])) if config["out"] else None
+    if out is not None and not out.is_absolute():
+        raise FlowerError(f"out is {out}; give an absolute folder on the server.")
     names = {f"client-{k}": str(k) for k in range(recipe.clients)}
     strategy = RuleStrategy(
         rule_from_recipe(recipe, losses),

@@ -17,7 +17,7 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     k = int(context.node_config["partition-id"])
-    now = message.content.config_records["config"]["server-round"]
+    now: Any = message.content.config_records["config"]["server-round"]
     what = json.loads(str(context.run_config["plan"])).get(str(now), {}).get(str(k))
     if what == "raise":
         raise RuntimeError("as planned")
