@@ -31,6 +31,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 RESULTS = Path(__file__).with_name("results") / "simulation.txt"
 
 lines: list[str] = []
+patience = 0.0
 
 
 def say(line: str = "") -> None:
@@ -58,7 +59,7 @@ def compete(
         for turn in range(rounds):
             progress(f"{work}: round {turn + 1} of {rounds}")
             for contender in contenders:
-                contender.round()
+                contender.round(patience)
         if watch:
             for contender in contenders:
                 contender.watched_round()
@@ -163,7 +164,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="timed rounds of workload A")
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name} too")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--patience", type=float, default=0.0, help="seconds to wait for an idle machine each round"
+    )
     options = parser.parse_args()
+    global patience
+    patience = options.patience
     if options.serve:
         serve(*options.serve)
     say(

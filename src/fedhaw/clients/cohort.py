@@ -93,7 +93,7 @@ class CohortTrainer:
                 flat = chosen.reshape(-1)
                 x = self._x.index_select(0, flat).view(*chosen.shape, *self._x.shape[1:])
                 y = self._y.index_select(0, flat).view(chosen.shape)
-                total[block.first : block.last] += steps(block, x, y)
+                total[block.first : block.last] += steps(block, x, y).sum(1)
         visited = torch.tensor(sizes, dtype=torch.float64, device=models.device) * update.epochs
         return total / visited
 
@@ -111,7 +111,7 @@ class _Steps:
             self._optimiser = Optimiser(update, values, self._gradient, values[0].clone())
 
     def __call__(self, block: Block, x: Tensor, y: Tensor) -> Tensor:
-        """Take the block's step; returns (A,) losses summed over the samples."""
+        """Take the block's step; returns (A, m) numbers whose row sums are the losses."""
         rows = slice(block.first, block.last)
         shape = (block.first, block.last, block.stop - block.start)
         if shape != self._made_for:

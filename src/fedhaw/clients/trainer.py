@@ -14,7 +14,7 @@ from fedhaw.models.layout import Layout
 from fedhaw.models.learner import Learner, learner
 
 Step: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""(samples, labels) of a batch -> its loss summed over the samples; the model has moved."""
+"""(samples, labels) of a batch -> a vector that sums to its loss; the model has moved."""
 
 
 class Trainer:
@@ -43,7 +43,7 @@ class Trainer:
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        self._x, self._y, self._seed = x, y, seed
+        self._seed = seed
         self._train: Callable[[Tensor, Tensor, torch.Generator], float]
         self._model: Learner | FlatModule
         if isinstance(update, LocalUpdate):
@@ -72,7 +72,7 @@ class Trainer:
         torch.manual_seed(seed)  # for dropout and whatever else draws from the global generator
         generator = torch.Generator().manual_seed(seed)
         loss = self._train(rows, global_model, generator)
-        return loss, self._model.vector
+        return loss, self._model.model()
 
 
 class _Epochs:
@@ -85,15 +85,16 @@ class _Epochs:
     def __call__(self, rows: Tensor, global_model: Tensor, generator: torch.Generator) -> float:
         model, update = self._model, self._update
         model.start(global_model)
-        step = _step(update, model, global_model)
-        total = torch.zeros((), dtype=torch.float64, device=self._x.device)
+        step = _step(update, model)
+        losses: list[Tensor] = []
         for _ in range(update.epochs):
             order = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
             labels = torch.split(self._y[order], update.batch)
             for chosen, y in zip(torch.split(order, update.batch), labels, strict=True):
                 x = torch.index_select(self._x, 0, chosen, out=self._batch[: len(y)])
-                total += step(x, y)
-        return float(total) / (update.epochs * len(rows))
+                losses.append(step(x, y))
+        total = float(torch.cat(losses).sum(dtype=torch.float64))
+        return total / (update.epochs * len(rows))
 
 
 class _OwnFunction:
@@ -115,14 +116,15 @@ class _OwnFunction:
         return float(loss)
 
 
-def _step(update: LocalUpdate, model: Learner, global_model: Tensor) -> Step:
-    """One step of the update, with fresh optimiser state; the cheapest form its settings allow."""
+def _step(update: LocalUpdate, model: Learner) -> Step:
+    """Steps of the update, with fresh optimiser state, for a model that has just started."""
     if update.is_plain_sgd:
         return lambda x, y: model.descend(x, y, update.eta)
 
-    one, parameters = slice(0, 1), len(model.gradient)
-    values, anchor = model.vector[:parameters], global_model[:parameters]
-    optimiser = Optimiser(update, values.unsqueeze(0), model.gradient.unsqueeze(0), anchor)
+    one, start = slice(0, 1), model.parameters.clone()
+    optimiser = Optimiser(
+        update, model.parameters.unsqueeze(0), model.gradient.unsqueeze(0), anchor=start
+    )
 
     def step(x: Tensor, y: Tensor) -> Tensor:
         loss = model.backward(x, y)

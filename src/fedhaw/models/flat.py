@@ -43,6 +43,10 @@ class FlatModule:
             buffer.copy_(value)
         self._lay_over_the_vector()
 
+    def model(self) -> Tensor:
+        """(P,) the present model, `vector`."""
+        return self.vector
+
     def _lay_over_the_vector(self) -> None:
         """Point parameters, gradients and travelling buffers at their places in the vectors.
 

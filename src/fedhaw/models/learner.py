@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from fedhaw.models.flat import FlatModule
 from fedhaw.models.layout import Layout
-from fedhaw.models.perceptron import PerceptronPass, perceptron_sizes
+from fedhaw.models.perceptron import PerceptronPass, perceptron_sizes, transpose_first_layer
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """(outputs, labels) -> mean loss of the batch, a scalar; such as cross-entropy."""
@@ -24,21 +24,28 @@ class Learner(Protocol):
     """A model in training.
 
     Attributes:
-        vector: (P,) the model, parameters first.
-        gradient: (number of parameters,) where `backward` leaves the gradient.
+        parameters: (n,) what it learns, in an order of its own.
+        gradient: (n,) where `backward` leaves the gradient, in the same order.
     """
 
-    vector: Tensor
+    parameters: Tensor
     gradient: Tensor
 
     def start(self, model: Tensor) -> None:
         """Begin anew from `model`, (P,)."""
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Leave the batch's gradient in `gradient`; return its loss, summed over the samples."""
+        """Leave the gradient of the batch's mean loss in `gradient`.
+
+        Returns:
+            A vector whose sum is the loss, summed over the samples; adding up can wait.
+        """
 
     def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
         """One plain SGD step; `gradient` is undefined after it. Returns as `backward` does."""
+
+    def model(self) -> Tensor:
+        """(P,) the model as its layout lays it; a window that a later `start` writes over."""
 
 
 def learner(
@@ -64,13 +71,12 @@ class ModuleLearner:
     ) -> None:
         self._flat = FlatModule(module, layout, device)
         self._loss = loss
-        self.vector = self._flat.vector
+        self.parameters = self._flat.vector[: layout.parameters]
         self.gradient = self._flat.gradient
-        self._parameters = self.vector[: layout.parameters]
 
     @property
     def module(self) -> nn.Module:
-        """The module that holds `vector`."""
+        """The module in training."""
         return self._flat.module
 
     def start(self, model: Tensor) -> None:
@@ -83,13 +89,17 @@ class ModuleLearner:
         self.gradient.zero_()
         loss = self._loss(self._flat.module(x), y)
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach() * len(y)
+        return loss.detach().reshape(1) * len(y)
 
     def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
         """See `Learner`."""
         loss = self.backward(x, y)
-        self._parameters.add_(self.gradient, alpha=-eta)
+        self.parameters.add_(self.gradient, alpha=-eta)
         return loss
+
+    def model(self) -> Tensor:
+        """See `Learner`."""
+        return self._flat.vector
 
 
 class PerceptronLearner:
@@ -98,13 +108,14 @@ class PerceptronLearner:
     def __init__(self, sizes: tuple[int, ...], device: torch.device | str = "cpu") -> None:
         size = sum((inputs + 1) * outputs for inputs, outputs in pairwise(sizes))
         self._sizes = sizes
-        self.vector = torch.zeros(size, device=device)
+        self.parameters = torch.zeros(size, device=device)
         self.gradient = torch.zeros(size, device=device)
+        self._model = torch.zeros(size, device=device)
         self._full: PerceptronPass | None = None
 
     def start(self, model: Tensor) -> None:
         """Begin anew from `model`, (P,)."""
-        self.vector.copy_(model)
+        transpose_first_layer(self._sizes, model, out=self.parameters, back=False)
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """See `Learner`."""
@@ -114,10 +125,15 @@ class PerceptronLearner:
         """See `Learner`."""
         return self._pass(len(y)).descend(x, y, eta)
 
+    def model(self) -> Tensor:
+        """See `Learner`."""
+        transpose_first_layer(self._sizes, self.parameters, out=self._model, back=True)
+        return self._model
+
     def _pass(self, batch: int) -> PerceptronPass:
         """The places for a batch of this size; only those of the largest batch are kept."""
         if self._full is None or batch > self._full.batch:
-            self._full = PerceptronPass(self._sizes, self.vector, batch)
+            self._full = PerceptronPass(self._sizes, self.parameters, batch, transposed=True)
         if batch == self._full.batch:
             return self._full
-        return PerceptronPass(self._sizes, self.vector, batch)
+        return PerceptronPass(self._sizes, self.parameters, batch, transposed=True)

@@ -73,6 +73,15 @@ def _is_hooked(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
+def transpose_first_layer(sizes: Sequence[int], model: Tensor, out: Tensor, back: bool) -> None:
+    """Copy `model`, (P,), to `out` with its first weight matrix transposed, or transposed back."""
+    inputs, outputs = sizes[0], sizes[1]
+    count = inputs * outputs
+    shape = (inputs, outputs) if back else (outputs, inputs)
+    out[:count].view(shape[::-1]).copy_(model[:count].view(shape).mT)
+    out[count:].copy_(model[count:])
+
+
 class PerceptronPass:
     """Forward and backward through one perceptron, or through A of them side by side.
 
@@ -82,10 +91,15 @@ class PerceptronPass:
         sizes: the perceptron's sizes.
         models: (P,) its parameters, or (A, P) those of A perceptrons, as `Layout` lays them.
         batch: samples in a pass, for each perceptron.
+        transposed: the first, largest weight matrix lies transposed in the models (and in their
+            gradients), which makes the product with the samples about a quarter faster; see
+            `transpose_first_layer`.
     """
 
-    def __init__(self, sizes: Sequence[int], models: Tensor, batch: int) -> None:
-        self._sizes = tuple(sizes)
+    def __init__(
+        self, sizes: Sequence[int], models: Tensor, batch: int, transposed: bool = False
+    ) -> None:
+        self._sizes, self._transposed_first = tuple(sizes), transposed
         self.batch = batch
         self._weights, self._biases = self._layers_of(models)
         self._transposed = [weight.mT for weight in self._weights]
@@ -108,7 +122,7 @@ class PerceptronPass:
             eta: the learning rate.
 
         Returns:
-            ([A,]) the loss before the step, summed over the batch.
+            ([A,] batch) the loss of each sample before the step.
         """
         x = x.flatten(y.ndim)
         loss = self._forward(x, y.unsqueeze(-1))
@@ -126,10 +140,15 @@ class PerceptronPass:
         return loss
 
     def _layers_of(self, models: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        rows, weights, biases, end = models.shape[:-1], [], [], 0
+        rows, end = models.shape[:-1], 0
+        weights: list[Tensor] = []
+        biases: list[Tensor] = []
         for inputs, outputs in pairwise(self._sizes):
             middle = end + inputs * outputs
-            weights.append(models[..., end:middle].view(*rows, outputs, inputs))
+            if self._transposed_first and not weights:
+                weights.append(models[..., end:middle].view(*rows, inputs, outputs).mT)
+            else:
+                weights.append(models[..., end:middle].view(*rows, outputs, inputs))
             end = middle + outputs
             biases.append(models[..., middle:end].view(*rows, 1, outputs))
         return weights, biases
@@ -143,7 +162,7 @@ class PerceptronPass:
             below = h
         z, error = self._h[-1], self._d[-1]
         torch.log_softmax(z, -1, out=error)
-        loss = error.gather(-1, y).sum((-2, -1)).neg_()
+        loss = error.gather(-1, y).neg_().squeeze(-1)
         error.exp_().scatter_add_(-1, y, self._minus_one)
         return loss
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from fedhaw.models.flat import batch_norms
 from fedhaw.models.layout import Layout
-from fedhaw.models.learner import Learner, Loss, ModuleLearner, learner
+from fedhaw.models.learner import Loss, ModuleLearner, closed_form_sizes
+from fedhaw.models.perceptron import PerceptronPass
 
 ProxyBatch: TypeAlias = Callable[[Any], tuple[float, Any]]
 """(P,) flat model -> (mean loss, (P,) its gradient), both of the model's own array kind.
@@ -40,29 +41,48 @@ def proxy_loss(
             the gradient is zero in their place.
     """
     layout = layout or Layout.of(module)
-    model = learner(module, layout, loss, x.device)
+    batches = zip(torch.split(x, batch), torch.split(y, batch), strict=True)
+    sizes = closed_form_sizes(module, loss)
+    if sizes is not None:
+        model, gradient = torch.zeros(2, layout.size, device=x.device)
+        return tuple(_perceptron_loss(sizes, model, gradient, x, y) for x, y in batches)
+    learner = ModuleLearner(module, layout, loss, x.device)
     # Where only parameters travel, the learner's own gradient is the window we hand out.
     travels = layout.size > layout.parameters
-    gradient = torch.zeros(layout.size, device=x.device) if travels else model.gradient
-    batches = zip(torch.split(x, batch), torch.split(y, batch), strict=True)
-    return tuple(_batch_loss(model, gradient, samples, labels) for samples, labels in batches)
+    gradient = torch.zeros(layout.size, device=x.device) if travels else learner.gradient
+    return tuple(_module_loss(learner, gradient, x, y) for x, y in batches)
 
 
-def _batch_loss(model: Learner, gradient: Tensor, x: Tensor, y: Tensor) -> ProxyBatch:
+def _perceptron_loss(
+    sizes: tuple[int, ...], model: Tensor, gradient: Tensor, x: Tensor, y: Tensor
+) -> ProxyBatch:
+    passes = PerceptronPass(sizes, model, len(y))
+
     def loss_and_gradient(vector: Any) -> tuple[float, Any]:
-        numpy = isinstance(vector, np.ndarray)
-        model.start(torch.from_numpy(vector) if numpy else vector)
-        if isinstance(model, ModuleLearner):
-            _use_batch_statistics(model.module)
-        loss = float(model.backward(x, y)) / len(y)
-        if gradient is not model.gradient:
-            gradient[: len(model.gradient)] = model.gradient
-        return loss, gradient.numpy() if numpy else gradient
+        model.copy_(_as_tensor(vector))
+        loss = float(passes.gradient(x, y, gradient).mean())
+        return loss, _like(vector, gradient)
 
     return loss_and_gradient
 
 
-def _use_batch_statistics(module: nn.Module) -> None:
-    module.eval()
-    for norm in batch_norms(module):
-        norm.train()
+def _module_loss(learner: ModuleLearner, gradient: Tensor, x: Tensor, y: Tensor) -> ProxyBatch:
+    def loss_and_gradient(vector: Any) -> tuple[float, Any]:
+        learner.start(_as_tensor(vector))
+        learner.module.eval()
+        for norm in batch_norms(learner.module):
+            norm.train()
+        loss = float(learner.backward(x, y)) / len(y)
+        if gradient is not learner.gradient:
+            gradient[: len(learner.gradient)] = learner.gradient
+        return loss, _like(vector, gradient)
+
+    return loss_and_gradient
+
+
+def _as_tensor(vector: Any) -> Tensor:
+    return torch.from_numpy(vector) if isinstance(vector, np.ndarray) else vector
+
+
+def _like(vector: Any, gradient: Tensor) -> Any:
+    return gradient.numpy() if isinstance(vector, np.ndarray) else gradient

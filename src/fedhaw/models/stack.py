@@ -31,7 +31,7 @@ class StackPass(Protocol):
             out: where the gradients go.
 
         Returns:
-            (A,) each model's loss, summed over its samples.
+            (A, m) numbers whose sums over each row are the models' losses, summed over samples.
         """
 
     def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
@@ -150,4 +150,4 @@ class _ModulePass:
         self._buffers.copy_(buffers)
         for name, value in resident.items():
             self._resident[name].copy_(value)
-        return gradients, loss * y.shape[1]
+        return gradients, loss.unsqueeze(1) * y.shape[1]
