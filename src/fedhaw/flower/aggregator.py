@@ -150,7 +150,7 @@ class Aggregator:
         for client, reason in more.items():
             refused[str(client)] = reason.removeprefix("is ")
             received[harvest.clients.index(str(client))] = False
-        if max(-float(model.min()), float(model.max())) > ABSURD:
+        if _is_absurd(model):
             raise InvalidRound(f"The aggregated model holds numbers beyond {ABSURD:g}.")
         return model, state
 
@@ -230,3 +230,11 @@ class Aggregator:
     def _described(self) -> list[list[str]]:
         pieces = (*self.layout.floats, *self.layout.whole)
         return [[piece.name, str(piece.dtype), str(piece.shape)] for piece in pieces]
+
+
+def _is_absurd(model: NDArray[Any]) -> bool:
+    """Whether some number is beyond `ABSURD`; the sum of squares clears all sane models at once."""
+    with np.errstate(over="ignore"):
+        if float(model @ model) < ABSURD:
+            return False
+    return max(-float(model.min()), float(model.max())) > ABSURD

@@ -215,7 +215,8 @@ class RuleStrategy(Strategy):
             if complaint is not None:
                 log.warning("aggregate_train: %s", complaint)
         received = time.perf_counter()
-        harvest = intake.finish(server_round)
+        harvest, bytes_received = intake.finish(server_round), intake.bytes_received
+        del intake  # and with it the old model, before there is a new one
         outcome = aggregator.aggregate(harvest)
         lost = {**harvest.lost, **outcome.refused}
         survivors = {c: v for c, v in harvest.contributions.items() if c not in lost}
@@ -228,7 +229,7 @@ class RuleStrategy(Strategy):
                 gamma=outcome.gamma,
                 client_loss={c: v.loss for c, v in survivors.items() if v.loss is not None},
                 seconds={"train": received - begin, "aggregate": time.perf_counter() - received},
-                bytes={"up": intake.bytes_received, "down": self._bytes_sent},
+                bytes={"up": bytes_received, "down": self._bytes_sent},
                 note=outcome.note,
             )
         )
