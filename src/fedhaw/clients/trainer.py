@@ -108,7 +108,6 @@ class _OwnFunction:
     def __call__(self, rows: Tensor, global_model: Tensor, generator: torch.Generator) -> float:
         flat = self._flat
         flat.start(global_model)
-        flat.gradient.zero_()
         flat.module.train()
         loss = self._function(flat.module, self._x[rows], self._y[rows], generator)
         # The function may have given the module other tensors than the windows it found.

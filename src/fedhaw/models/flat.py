@@ -20,7 +20,6 @@ class FlatModule:
         module: the copy. Under the layout's choice ``"batch"`` its batch norms have no running
             statistics.
         vector: (P,) its parameters and travelling buffers.
-        gradient: (number of parameters,) where `backward` accumulates; the parameters' `.grad`.
     """
 
     def __init__(
@@ -29,7 +28,6 @@ class FlatModule:
         self.layout = layout
         self.module = prepared(module, layout).to(device)
         self.vector = layout.flatten(self.module)
-        self.gradient = torch.zeros(layout.parameters, device=self.vector.device)
         self._lay_over_the_vector()
         # What does not travel must not carry anything from one client to the next either.
         travelling = {entry.name for entry in layout.entries}
@@ -48,7 +46,7 @@ class FlatModule:
         return self.vector
 
     def _lay_over_the_vector(self) -> None:
-        """Point parameters, gradients and travelling buffers at their places in the vectors.
+        """Point parameters and travelling buffers at their places in the vector.
 
         Done anew for every client: a user's code may have put other tensors in their place.
         """
@@ -61,7 +59,7 @@ class FlatModule:
                 setattr(self.module.get_submodule(path), name, views[entry.name])
             else:
                 parameter.data = views[entry.name]
-                parameter.grad = self.gradient[entry.start : entry.stop].view(entry.shape)
+                parameter.grad = None
 
 
 def prepared(module: nn.Module, layout: Layout) -> nn.Module:

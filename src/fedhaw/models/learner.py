@@ -4,7 +4,7 @@ Two of them, interchangeable: any module through autograd, and the perceptron th
 form. The second exists only for speed; tests hold it to the first.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Protocol, TypeAlias
 
@@ -72,7 +72,11 @@ class ModuleLearner:
         self._flat = FlatModule(module, layout, device)
         self._loss = loss
         self.parameters = self._flat.vector[: layout.parameters]
-        self.gradient = self._flat.gradient
+        self.gradient = torch.zeros_like(self.parameters)
+        named = dict(self._flat.module.named_parameters())
+        entries = [entry for entry in layout.entries if entry.name in named]
+        self._leaves = [named[entry.name] for entry in entries]
+        self._gradients = [self.gradient[e.start : e.stop].view(e.shape) for e in entries]
 
     @property
     def module(self) -> nn.Module:
@@ -84,18 +88,30 @@ class ModuleLearner:
         self._flat.start(model)
         self._flat.module.train()
 
+    @torch.no_grad()
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """See `Learner`."""
-        self.gradient.zero_()
-        loss = self._loss(self._flat.module(x), y)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach().reshape(1) * len(y)
+        loss, gradients = self._differentiate(x, y)
+        for place, gradient in zip(self._gradients, gradients, strict=True):
+            place.zero_() if gradient is None else place.copy_(gradient)
+        return loss
 
+    @torch.no_grad()
     def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
         """See `Learner`."""
-        loss = self.backward(x, y)
-        self.parameters.add_(self.gradient, alpha=-eta)
+        loss, gradients = self._differentiate(x, y)
+        for leaf, gradient in zip(self._leaves, gradients, strict=True):
+            if gradient is not None:
+                leaf.add_(gradient, alpha=-eta)
         return loss
+
+    def _differentiate(self, x: Tensor, y: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
+        """The batch's loss, and its gradient; None for a parameter that took no part."""
+        with torch.enable_grad():
+            loss = self._loss(self._flat.module(x), y)
+            # Not `backward`: it would add to gradients that first have to be set to zero.
+            gradients = torch.autograd.grad(loss, self._leaves, allow_unused=True)
+        return loss.detach().reshape(1) * len(y), gradients
 
     def model(self) -> Tensor:
         """See `Learner`."""
