@@ -8,9 +8,10 @@ What happens to buffers, in practice the running statistics of batch norm, is on
 
 - ``"batch"`` (the letter): parameters only. Running statistics do not exist; batch norm normalises
   by the statistics of the batch at hand, in training and in evaluation, there with batches of 64.
-- ``"average"``: float buffers travel behind the parameters and the server averages them like any
-  other number; evaluation uses them. Integer buffers, such as batch norm's counter, stay out: every
-  client starts each round with the template's.
+- ``"average"``: float buffers travel behind the parameters and the server averages them with the
+  weights that its rule gives the clients, whatever the rule does to parameters; evaluation uses
+  them. Integer buffers, such as batch norm's counter, stay out: every client starts each round with
+  the template's.
 
 Frozen parameters (``requires_grad=False``) never change, so they stay out too.
 """

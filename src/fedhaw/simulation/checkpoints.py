@@ -96,8 +96,16 @@ class Checkpoint:
         state = unpack_state(rule, dict(self.state), self.state_description)
         # Freshly allocated: where an array begins decides how its sums are vectorised, and a
         # resumed run must round exactly as one that went through.
-        models = {n: like(reference, self.state[n], keep_dtype=True).clone() for n in self.tensors}
-        return replace(state, **models)
+        models = {n: like(reference, self.state[n], keep_dtype=True) for n in self.tensors}
+        return replace(state, **{n: _placed(model, reference) for n, model in models.items()})
+
+
+def _placed(values: Tensor, reference: Tensor) -> Tensor:
+    """A copy of `values` that lies in memory as it did before: a round's matrix in wider rows."""
+    if values.ndim != 2 or values.dtype != reference.dtype or values.shape[1] >= len(reference):
+        return values.clone()
+    rows, columns = values.shape
+    return reference.new_empty((rows, len(reference)))[:, :columns].copy_(values)
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:

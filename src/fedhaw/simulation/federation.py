@@ -100,7 +100,8 @@ class Federation:
     def proxy_losses(self, batch: int = 64) -> tuple[ProxyLoss, ...]:
         """The loss of a model on each minibatch of the proxy part, for FedLAW."""
         x, y = self.x_proxy.to(self.device), self.y_proxy.to(self.device)
-        return proxy_loss(self.module, self.loss, x, y, batch, self.layout)
+        # A rule has parameters only; batch norm takes the minibatch's statistics in any case.
+        return proxy_loss(self.module, self.loss, x, y, batch, Layout.of(self.module))
 
 
 def prepare(

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from fedhaw.history_file import Record
 from fedhaw.models import Evaluator
-from fedhaw.rules import Round, Rule, aggregate_surviving
+from fedhaw.rules import Rule
+from fedhaw.simulation.aggregation import Entering
 from fedhaw.simulation.engines import ClientReport, Engine
 from fedhaw.simulation.federation import Federation, InvalidSimulation
 from fedhaw.simulation.participation import cohort_of
@@ -97,8 +98,9 @@ class Loop:
             entering = self._round(w, cohort, buffer, lost, progress.last)
             if entering is not None:
                 before = progress.state
-                new, progress.state, refused = aggregate_surviving(self.rule, before, entering)
-                w = _checked(new, w, buffer)
+                new, progress.state, refused = entering.aggregate(self.rule, before)
+                learnt = _checked(new, w[: federation.layout.parameters], buffer)
+                w = entering.with_buffers(learnt, progress.state)
                 lost |= refused
                 if progress.last is not None:
                     progress.last.keep(cohort, buffer, lost)
@@ -145,8 +147,8 @@ class Loop:
         W: Tensor,
         lost: Lost,
         last: LastModels | None,
-    ) -> Round | None:
-        """What the rule is given, the stand-ins in place; None when nothing arrived."""
+    ) -> Entering | None:
+        """What is aggregated, the stand-ins in place; None when nothing arrived."""
         arrived = np.array([client not in lost for client in cohort], dtype=np.bool_)
         received: NDArray[np.bool_] = arrived
         if not arrived.any():
@@ -160,13 +162,13 @@ class Loop:
                 received = last.fill(cohort, W, arrived, w)
             case _:
                 fill_with_global(W, arrived, w)
-        return Round(
+        return Entering(
+            layout=self.federation.layout,
             global_model=w,
             client_models=W,
             num_examples=self.federation.sizes[np.asarray(cohort)],
             received=received,
             clients=cohort,
-            layers=self.federation.layout.layers,
         )
 
     def _record(
@@ -244,10 +246,10 @@ def _by_name(clients: Sequence[object], values: Sequence[float]) -> dict[str, fl
     return {str(client): float(value) for client, value in pairs if math.isfinite(value)}
 
 
-def _gamma(state: Any) -> float | list[float] | None:
+def _gamma(state: Any) -> float | list[float | None] | None:
     gamma = getattr(state, "gammas", None)
     if gamma is not None:
-        return [float(value) for value in gamma]
+        return [_finite(float(value)) for value in gamma]
     gamma = getattr(state, "gamma", None)
     return None if gamma is None else _finite(float(gamma))
 

@@ -1,0 +1,83 @@
+"""The server's step: the rule learns the parameters, and running statistics are averaged.
+
+Running means and variances that travel behind the parameters are no part of what gradient descent
+moves: a rule that took their changes for gradients, or scaled a variance by exp(gamma), would be
+wrong. So a rule sees the first columns of the matrix only, and the others are averaged with the
+weights that the rule has just given the clients.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedhaw.models import Layout
+from fedhaw.rules import Round, Rule, aggregate_surviving
+
+
+@dataclass(frozen=True, eq=False)
+class Entering:
+    """What the server holds when a round's uploads are in, the stand-ins in place.
+
+    Attributes:
+        layout: how models lie in the vector.
+        global_model: (P,) what was sent out.
+        client_models: (K, P) what came back, a row per client.
+        num_examples: (K,) how many samples each client holds.
+        received: (K,) which rows the rule may call received.
+        clients: K names.
+    """
+
+    layout: Layout
+    global_model: Tensor
+    client_models: Tensor
+    num_examples: NDArray[np.int64]
+    received: NDArray[np.bool_]
+    clients: Sequence[int]
+
+    def aggregate(self, rule: Rule[Any], state: Any) -> tuple[Any, Any, dict[Any, str]]:
+        """What the rule makes of the parameters, its state, and whom it refused and why.
+
+        Whoever was refused has the global model's buffers, as well as its parameters, from here on.
+        """
+        learnt = self.layout.parameters
+        new, state, refused = aggregate_surviving(
+            rule,
+            state,
+            Round(
+                global_model=self.global_model[:learnt],
+                client_models=self.client_models[:, :learnt],
+                num_examples=self.num_examples,
+                received=self.received,
+                clients=self.clients,
+                layers=[layer for layer in self.layout.layers if layer.stop <= learnt],
+            ),
+        )
+        for position, client in enumerate(self.clients):
+            if client in refused:
+                self.client_models[position, learnt:] = self.global_model[learnt:]
+        return new, state, refused
+
+    def with_buffers(self, parameters: Tensor, state: Any) -> Tensor:
+        """(P,) the new parameters, and behind them the clients' averaged buffers."""
+        learnt = self.layout.parameters
+        if learnt == self.layout.size:
+            return parameters
+        weights = torch.from_numpy(self._weights(state)).to(self.client_models.device)
+        # Float64 and weights of 0 or more: the mean of variances is never below 0.
+        buffers = weights @ self.client_models[:, learnt:].double()
+        return torch.cat([parameters, buffers.to(parameters.dtype)])
+
+    def _weights(self, state: Any) -> NDArray[np.float64]:
+        """The weights of a rule that has some for these clients; FedAvg's otherwise."""
+        weights = np.asarray(getattr(state, "weights", ()), dtype=np.float64)
+        named = tuple(getattr(state, "clients", ())) == tuple(self.clients)
+        usable = named and weights.shape == (len(self.clients),) and bool((weights >= 0).all())
+        if not usable or not 0 < weights.sum() < np.inf:
+            weights = self.num_examples.astype(np.float64)
+        normalised: NDArray[np.float64] = weights / weights.sum()
+        return normalised
