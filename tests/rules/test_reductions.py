@@ -51,18 +51,25 @@ def test_products_are_exact_however_small_the_update(
     assert abs(along_w - d @ w64) <= 3e-6 * size
     assert np.all(np.abs(along_U - U64 @ d) <= 3e-6 * np.linalg.norm(d) * np.linalg.norm(U64))
 
+    g = W64 - w64
+    mean, length = s @ g, np.linalg.norm(g, axis=1)
+    scales = np.linspace(0, 1, K)
+    along, beside = reductions.update_products(to_backend(w), to_backend(W), s, scales)
+    assert np.all(np.abs(along - g @ mean) <= 1e-5 * length * length.max())
+    expected = np.linalg.norm(g - scales[:, np.newaxis] * mean, axis=1) ** 2
+    assert np.all(np.abs(beside - expected) <= 1e-5 * length.max() ** 2)
+
     layers = [slice(0, P // 2), slice(P // 2, P)] if P > 1 else [slice(0, 1)]
-    average = to_backend(np.empty_like(w))
-    products, squares = reductions.update_products(
-        to_backend(w), to_backend(W), [s], layers, average
+    mean_squares, distances, average = reductions.update_spread(
+        to_backend(w), to_backend(W), s, layers
     )
     np.testing.assert_allclose(np.asarray(average), s @ W64, rtol=1e-5, atol=1e-6)
-    g = W64 - w64
     for index, layer in enumerate(layers):
-        mean = s @ g[:, layer]
-        expected, length = g[:, layer] @ mean, np.linalg.norm(g[:, layer], axis=1)
-        assert np.all(np.abs(products[index, 0] - expected) <= 1e-5 * length * length.max())
-        np.testing.assert_allclose(squares[index], length**2, rtol=1e-5)
+        part = g[:, layer]
+        size = np.linalg.norm(part, axis=1).max() ** 2
+        assert abs(mean_squares[index] - np.sum((s @ part) ** 2)) <= 1e-5 * size
+        expected = np.sum((part - part.mean(axis=0)) ** 2, axis=1)
+        assert np.all(np.abs(distances[index] - expected) <= 1e-5 * size)
 
 
 def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +77,8 @@ def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     results: list[Any] = []
     for cores in (1, 2, 5):
         monkeypatch.setattr("fedhaw.rules.reductions._cores", lambda cores=cores: cores)
-        average = np.empty_like(w)
-        products, squares = reductions.update_products(
-            w, W, [np.full(7, 1 / 7)], [slice(0, 5000)], average
-        )
-        results.append(products.tobytes() + squares.tobytes() + average.tobytes())
+        parts = reductions.update_spread(w, W, np.full(7, 1 / 7), [slice(0, 5000)])
+        results.append(b"".join(part.tobytes() for part in parts))
     assert len(set(results)) == 1
 
 
@@ -111,17 +115,22 @@ def test_rounding_stays_within_the_tolerance_asked_for(backend: str) -> None:
 
 def test_a_forked_child_has_threads_of_its_own() -> None:
     w, W, _ = (a.astype(np.float32) for a in models(4, 5000, 0.1, 0))
-    uniform = [np.full(4, 0.25)]
-    reductions.update_products(w, W, uniform, [slice(0, 5000)])
+    reductions.update_products(w, W, np.full(4, 0.25))
     context = multiprocessing.get_context("fork")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks
-        child = context.Process(
-            target=reductions.update_products, args=(w, W, uniform, [slice(0, 5000)])
-        )
+        child = context.Process(target=reductions.update_products, args=(w, W, np.full(4, 0.25)))
         child.start()
     child.join(timeout=30)
     alive = child.is_alive()
     child.kill()
     assert not alive
     assert child.exitcode == 0
+
+
+def test_a_weight_of_0_stays_0_when_weights_are_rounded() -> None:
+    """What rounding leaves over must not reach a client that has no say."""
+    s = np.array([1 / 3, 2 / 3, 0.0])
+    rounded = reductions.summing_to_one(s, np.zeros((3, 4), np.float32))
+    assert rounded[2] == 0
+    assert rounded.astype(np.float64).sum() == 1

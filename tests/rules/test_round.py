@@ -1,12 +1,25 @@
 """A round whose parts do not fit together is refused with a sentence that says why."""
 
+from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
-from fedhaw.rules import FedAvg, FedHyperG, FedLWS, InvalidClientModel, InvalidRound, Round
+from fedhaw.rules import (
+    FedAdp,
+    FedAvg,
+    FedHAW,
+    FedHyperG,
+    FedLAW,
+    FedLWS,
+    InvalidClientModel,
+    InvalidRound,
+    InvalidRule,
+    Round,
+)
 
 GOOD: dict[str, Any] = {
     "global_model": np.zeros(3, np.float32),
@@ -40,6 +53,22 @@ GOOD: dict[str, Any] = {
         ({"clients": ["a"]}, "names 1 clients but client_models has 2"),
         ({"received": [1, 0]}, "one bool"),
         ({"received": [True]}, "one bool"),
+        ({"global_model": None}, "global_model must be an array"),
+        ({"global_model": [0.0, 0.0, 0.0]}, "global_model must be an array"),
+        ({"client_models": [np.zeros(3, np.float32), torch.zeros(3)]}, "cannot be stacked"),
+        ({"client_models": [np.zeros(3, np.float32), None]}, "must be an array"),
+        ({"num_examples": ["many", "few"]}, "a number for each client"),
+        ({"clients": 5}, "hashable names"),
+        ({"clients": [["a"], ["b"]]}, "hashable names"),
+        ({"layers": [0, 3]}, "cover the model"),
+        ({"layers": 5}, "cover the model"),
+        (
+            {
+                "global_model": np.zeros(3, ml_dtypes.bfloat16),
+                "client_models": np.ones((2, 3), ml_dtypes.bfloat16),
+            },
+            "one floating dtype",
+        ),
         ({"layers": [slice(0, 2)]}, "cover the model"),
         ({"layers": [slice(0, 1), slice(2, 3)]}, "cover the model"),
         ({"layers": [slice(0, 3), slice(3, 3)]}, "cover the model"),
@@ -75,6 +104,32 @@ def test_stale_rows_of_lost_uploads_are_not_believed() -> None:
     model, _ = FedAvg().aggregate(FedAvg().init(), asked)
     np.testing.assert_array_equal(model, 0.5)
     assert np.isnan(W[1, 0]), "the caller's matrix is left alone"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FedHAW(None, 1e-3, 1e-2), "number eta > 0; got None"),  # type: ignore[arg-type]
+        (lambda: FedHAW("x", 1e-3, 1e-2), "number eta > 0; got 'x'"),  # type: ignore[arg-type]
+        (lambda: FedHAW(0.1, True, 1e-2), "eta_gamma"),
+        (lambda: FedAdp(None), "alpha"),  # type: ignore[arg-type]
+        (lambda: FedHyperG("a"), "lower > -1 and <= 0"),  # type: ignore[arg-type]
+        (lambda: FedHyperG(lower=-1.0), "lower > -1"),
+        (lambda: FedHyperG(upper=-0.1), "upper >= 0"),
+        (lambda: FedLWS(beta=-1), "beta >= 0"),
+        (lambda: FedLWS(clip=3), "clip="),  # type: ignore[arg-type]
+        (lambda: FedLWS(clip=(1,)), "clip="),  # type: ignore[arg-type]
+        (lambda: FedLWS(clip=(0.2, 0.1)), "clip"),
+        (lambda: FedLAW(5), "callable"),  # type: ignore[arg-type]
+        (lambda: FedLAW([]), "callable"),
+        (lambda: FedLAW(abs, epochs=2.5), "epochs"),  # type: ignore[arg-type]
+        (lambda: FedLAW(abs, lr=-1), "lr >= 0"),
+        (lambda: FedLAW(abs, optimiser="rmsprop"), "optimisers"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_hyper_parameters(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InvalidRule, match=message):
+        make()
 
 
 def test_fedlws_asks_for_layers() -> None:

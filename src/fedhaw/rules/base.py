@@ -14,6 +14,7 @@ Models may be NumPy arrays or torch tensors on any device. Coefficients, K numbe
 float64 NumPy arrays wherever the models live.
 """
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,6 +49,29 @@ def namespace(*arrays: Array) -> Any:
 
 class InvalidRule(FedhawError, ValueError):
     """A rule was given a hyper-parameter it cannot work with."""
+
+
+def check_number(
+    rule: str,
+    name: str,
+    value: object,
+    *,
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    at_most: float = math.inf,
+) -> None:
+    """Refuse a hyper-parameter that is not a finite number in its range.
+
+    Raises:
+        InvalidRule: with a sentence that names the rule, the parameter and the range.
+    """
+    bounds = [(">=", at_least), (">", above), ("<=", at_most)]
+    wanted = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if math.isfinite(bound))
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        number = float(value)
+        if math.isfinite(number) and at_least <= number <= at_most and number > above:
+            return
+    raise InvalidRule(f"{rule} needs a finite number {name} {wanted}; got {value!r}.")
 
 
 class InvalidRound(FedhawError, ValueError):
@@ -99,6 +123,10 @@ class Round:
         set_field = object.__setattr__
         if isinstance(self.client_models, (list, tuple)):
             set_field(self, "client_models", self._stack(self.client_models))
+        for name in ("global_model", "client_models"):
+            if array_api_compat.is_torch_array(getattr(self, name)):
+                # A model that remembers how it was made would keep every round before it alive.
+                set_field(self, name, getattr(self, name).detach())
         K = self._check_models()
         set_field(self, "clients", self._check_names(K))
         set_field(self, "num_examples", self._check_examples(K))
@@ -140,6 +168,8 @@ class Round:
     def _stack(self, models: Sequence[Array]) -> Array:
         if not models:
             raise InvalidRound("The round has no clients; skip a round nobody was asked in.")
+        for model in (self.global_model, *models):
+            _require_array("Each of client_models", model)
         names = self.clients if self.clients is not None else range(len(models))
         shape = tuple(self.global_model.shape)
         wrong = [
@@ -147,10 +177,17 @@ class Round:
         ]
         if wrong:
             raise InvalidClientModel(wrong, f"does not have the global model's shape {shape}")
-        return namespace(*models).stack(list(models))
+        try:
+            return namespace(*models).stack(list(models))
+        except (TypeError, RuntimeError) as error:
+            raise InvalidRound(
+                f"client_models cannot be stacked ({error}); give arrays of one kind and dtype."
+            ) from error
 
     def _check_models(self) -> int:
         w, W = self.global_model, self.client_models
+        _require_array("global_model", w)
+        _require_array("client_models", W)
         try:
             xp = namespace(w, W)
         except TypeError as error:
@@ -173,7 +210,7 @@ class Round:
                 if W.shape[0] == 0
                 else "The models have no parameters; there is nothing to aggregate."
             )
-        if not xp.isdtype(W.dtype, "real floating") or W.dtype != w.dtype:
+        if not _is_real_floating(xp, W.dtype) or W.dtype != w.dtype:
             raise InvalidRound(
                 "global_model and client_models must share one floating dtype; got "
                 f"{w.dtype} and {W.dtype}: convert them before aggregating."
@@ -181,10 +218,16 @@ class Round:
         return int(W.shape[0])
 
     def _check_names(self, K: int) -> tuple[Client, ...]:
-        names = tuple(range(K)) if self.clients is None else tuple(self.clients)
+        try:
+            names = tuple(range(K)) if self.clients is None else tuple(self.clients)
+            distinct = len(set(names))
+        except TypeError as error:
+            raise InvalidRound(
+                f"clients must be a sequence of hashable names ({error}); use texts or numbers."
+            ) from error
         if len(names) != K:
             raise InvalidRound(f"clients names {len(names)} clients but client_models has {K}.")
-        if len(set(names)) != K:
+        if distinct != K:
             twice = sorted({repr(name) for name in names if names.count(name) > 1})
             raise InvalidRound(
                 f"Client names must be distinct; {', '.join(twice)} stands twice in the round."
@@ -192,7 +235,12 @@ class Round:
         return names
 
     def _check_examples(self, K: int) -> Vector:
-        examples = np.asarray(self.num_examples, dtype=np.float64)
+        try:
+            examples = np.asarray(self.num_examples, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidRound(
+                f"num_examples must hold a number for each client ({error})."
+            ) from error
         if examples.shape != (K,):
             raise InvalidRound(
                 f"num_examples must hold one number for each of the {K} clients; got shape "
@@ -234,8 +282,11 @@ class Round:
         return W
 
     def _check_layers(self, layers: Sequence[slice]) -> tuple[slice, ...]:
-        edges = [0, *(layer.stop for layer in layers)]
-        in_order = all(
+        whole = isinstance(layers, Sequence) and all(
+            isinstance(layer, slice) and isinstance(layer.stop, int) for layer in layers
+        )
+        edges = [0, *(layer.stop for layer in layers)] if whole else [0]
+        in_order = whole and all(
             layer.start == edge and layer.stop > edge and layer.step in (None, 1)
             for layer, edge in zip(layers, edges, strict=False)
         )
@@ -245,6 +296,20 @@ class Round:
                 f"[slice(0, a), slice(a, b), ..., slice(y, {self.global_model.shape[0]})]."
             )
         return tuple(layers)
+
+
+def _require_array(what: str, value: object) -> None:
+    if not array_api_compat.is_array_api_obj(value):
+        raise InvalidRound(
+            f"{what} must be an array, NumPy or torch; got {type(value).__name__}: convert it."
+        )
+
+
+def _is_real_floating(xp: Any, dtype: Any) -> bool:
+    try:
+        return bool(xp.isdtype(dtype, "real floating"))
+    except TypeError:  # a type of an extension, such as ml_dtypes' bfloat16
+        return False
 
 
 class State(Protocol):

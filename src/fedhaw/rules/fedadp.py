@@ -17,9 +17,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector
+from fedhaw.rules.base import Array, Client, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import combine, softmax, update_products
+
+NEARLY_PARALLEL = 0.9999
+"""Beyond this cosine, angles below 0.014, the arc cosine of float32 sums has lost its digits."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,7 @@ class FedAdp:
     alpha: float = 5.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha < float("inf"):
-            raise InvalidRule(f"FedAdp needs a finite alpha, 0 or more; got {self.alpha}.")
+        check_number("FedAdp", "alpha", self.alpha, at_least=0)
 
     def init(self) -> FedAdpState:
         """The state before the first round."""
@@ -78,14 +80,20 @@ class FedAdp:
         return model, FedAdpState(sums, seen, round.names, weights)
 
     @staticmethod
+    @np.errstate(over="ignore", invalid="ignore")
     def _angles(round: Round) -> Vector:  # noqa: A002
-        whole_model = [slice(0, round.global_model.shape[0])]
-        products, squares = update_products(
-            round.global_model, round.client_models, [round.shares], whole_model
-        )
-        along_mean, lengths = products[0, 0], np.sqrt(squares[0])
-        mean_length = np.sqrt(max(float(round.shares @ along_mean), 0.0))
-        scale = lengths * mean_length
-        cosines = np.divide(along_mean, scale, out=np.zeros_like(scale), where=scale > 0)
-        angles: Vector = np.arccos(np.clip(cosines, -1.0, 1.0))
+        """(K,) radians; a right angle for an update that is 0 or too long to measure."""
+        w, W, shares = round.global_model, round.client_models, round.shares
+        along, squares = update_products(w, W, shares)
+        mean_square = max(float(shares @ along), 0.0)
+        scale = np.sqrt(squares * mean_square)
+        cosines = np.divide(along, scale, out=np.zeros_like(scale), where=scale > 0)
+        cosines = np.clip(np.nan_to_num(cosines, nan=0.0), -1.0, 1.0)
+        angles: Vector = np.arccos(cosines)
+        nearly_parallel = np.abs(cosines) > NEARLY_PARALLEL
+        if nearly_parallel.any():
+            # The arc cosine has lost its digits there: measure what is left beside the mean.
+            _, beside = update_products(w, W, shares, along / mean_square)
+            sines = np.sqrt(beside[nearly_parallel] / squares[nearly_parallel])
+            angles[nearly_parallel] = np.arctan2(sines, cosines[nearly_parallel])
         return angles

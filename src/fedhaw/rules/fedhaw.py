@@ -29,7 +29,7 @@ import array_api_compat
 import ml_dtypes
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, namespace
+from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, check_number, namespace
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import astype, combine, direction_products, like, softmax
 
@@ -106,13 +106,9 @@ class FedHAW:
     history_dtype: Literal["bfloat16", "float16"] | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.eta < float("inf"):
-            raise InvalidRule(f"FedHAW needs the clients' learning rate eta > 0; got {self.eta}.")
-        for name in ("eta_gamma", "eta_lambda"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InvalidRule(
-                    f"FedHAW needs a finite {name}, 0 or more; got {getattr(self, name)}."
-                )
+        check_number("FedHAW", "eta", self.eta, above=0)
+        check_number("FedHAW", "eta_gamma", self.eta_gamma, at_least=0)
+        check_number("FedHAW", "eta_lambda", self.eta_lambda, at_least=0)
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 options = ", ".join(repr(option) for option in known)

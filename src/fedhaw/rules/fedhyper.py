@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector
+from fedhaw.rules.base import Array, Client, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import combine, dot, like
+from fedhaw.rules.reductions import combine, dot, like, summing_to_one
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,8 @@ class FedHyperG:
     upper: float = 4.0
 
     def __post_init__(self) -> None:
-        if not -1 < self.lower <= 0 <= self.upper < float("inf"):
-            raise InvalidRule(
-                f"FedHyperG needs -1 < lower <= 0 <= upper; got lower={self.lower}, "
-                f"upper={self.upper}."
-            )
+        check_number("FedHyperG", "lower", self.lower, above=-1, at_most=0)
+        check_number("FedHyperG", "upper", self.upper, at_least=0)
 
     def init(self) -> FedHyperGState:
         """The state before the first round."""
@@ -71,7 +68,7 @@ class FedHyperG:
             return unchanged(round), state
         w, W = round.global_model, round.client_models
         weights = np.full(len(round.names), 1 / len(round.names))
-        delta = checked(combine(weights, W), round) - w
+        delta = checked(combine(summing_to_one(weights, W), W), round) - w
         a, note = state.a, None
         if state.delta is not None:
             agreement = dot(delta, like(delta, state.delta))

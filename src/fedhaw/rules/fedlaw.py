@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector
+from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import combine, inner, like, softmax
 
@@ -71,12 +71,12 @@ class FedLAW:
     optimiser: Literal["sgd", "adam"] = "sgd"
 
     def __post_init__(self) -> None:
-        if not callable(self.proxy) and not (self.proxy and all(map(callable, self.proxy))):
+        batches = [self.proxy] if callable(self.proxy) else self.proxy
+        if not (isinstance(batches, Sequence) and batches and all(map(callable, batches))):
             raise InvalidRule("FedLAW needs proxy, a callable or a non-empty sequence of them.")
-        if self.epochs < 1 or not 0 <= self.lr < float("inf"):
-            raise InvalidRule(
-                f"FedLAW needs epochs >= 1 and a finite lr >= 0; got {self.epochs} and {self.lr}."
-            )
+        if not isinstance(self.epochs, int) or self.epochs < 1:
+            raise InvalidRule(f"FedLAW needs a whole number epochs >= 1; got {self.epochs!r}.")
+        check_number("FedLAW", "lr", self.lr, at_least=0)
         if self.optimiser not in ("sgd", "adam"):
             raise InvalidRule(
                 f'FedLAW knows the optimisers "sgd" and "adam"; got {self.optimiser!r}.'

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector, namespace
+from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import dot, update_products
+from fedhaw.rules.reductions import dot, update_spread
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,13 @@ class FedLWSState:
         gammas: (L,) the factor each layer was shrunk by.
         clients: who took part.
         weights: (K,) their shares of the data.
+        note: why layers were left to FedAvg in the last round, or None.
     """
 
     gammas: Vector = field(default_factory=lambda: np.zeros(0))
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,15 @@ class FedLWS:
     clip: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta < float("inf"):
-            raise InvalidRule(f"FedLWS needs a finite beta, 0 or more; got {self.beta}.")
-        if self.clip is not None and not 0 <= self.clip[0] <= self.clip[1]:
-            raise InvalidRule(f"FedLWS needs clip=(low, high), 0 <= low <= high; got {self.clip}.")
+        check_number("FedLWS", "beta", self.beta, at_least=0)
+        if self.clip is None:
+            return
+        if not isinstance(self.clip, (tuple, list)) or len(self.clip) != 2:
+            raise InvalidRule(f"FedLWS needs clip=(low, high) or None; got {self.clip!r}.")
+        low, high = self.clip
+        check_number("FedLWS", "clip[0]", low, at_least=0)
+        check_number("FedLWS", "clip[1]", high, at_least=low)
+        object.__setattr__(self, "clip", (low, high))
 
     def init(self) -> FedLWSState:
         """The state before the first round."""
@@ -67,29 +74,30 @@ class FedLWS:
             raise InvalidRound("FedLWS works layer by layer: give Round(..., layers=[slice, ...]).")
         if round.nothing_arrived:
             return unchanged(round), state
-        gammas, model = self._gammas(round, round.layers)
+        w, W = round.global_model, round.client_models
+        mean_squares, distances, model = update_spread(w, W, round.shares, round.layers)
+        checked(model, round)
+        gammas, note = self._gammas(w, mean_squares, distances, round.layers)
         for layer, gamma in zip(round.layers, gammas, strict=True):
             model[layer] *= float(gamma)
-        return model, FedLWSState(gammas, round.names, round.shares)
+        return model, FedLWSState(gammas, round.names, round.shares, note)
 
-    def _gammas(self, round: Round, layers: Sequence[slice]) -> tuple[Vector, Array]:  # noqa: A002
-        """(L,) the factor of each layer, and (P,) what they apply to: FedAvg's model."""
-        w, W = round.global_model, round.client_models
-        uniform = np.full(len(round.names), 1 / len(round.names))
-        average = namespace(w).empty_like(w)
-        products, squares = update_products(w, W, [round.shares, uniform], layers, average)
-        checked(average, round)
-        along_weighted, along_mean = products[:, 0], products[:, 1]
-        G = np.sqrt(np.maximum(along_weighted @ round.shares, 0))
-        # |g_k - mean|^2 = |g_k|^2 - 2 <g_k, mean> + |mean|^2
-        mean_square = (along_mean @ uniform)[:, np.newaxis]
-        tau = np.sqrt(np.maximum(squares - 2 * along_mean + mean_square, 0)).mean(axis=1)
+    @np.errstate(over="ignore", invalid="ignore")
+    def _gammas(
+        self, w: Array, mean_squares: Vector, distances: Vector, layers: Sequence[slice]
+    ) -> tuple[Vector, str | None]:
+        """(L,) the factor of each layer, and what there is to say of them."""
+        G = np.sqrt(mean_squares)
+        tau = np.sqrt(distances).mean(axis=1)
         factor = self.beta * tau
         if self.clip is not None:
             factor = np.clip(factor, *self.clip)
-        length = np.array([np.sqrt(dot(w[layer], w[layer])) for layer in layers])
+        length = np.sqrt([dot(w[layer], w[layer]) for layer in layers])
         # A layer of zeros has no length to keep: it is left to FedAvg.
         gammas: Vector = np.divide(
             length, factor * G + length, out=np.ones_like(length), where=length > 0
         )
-        return gammas, average
+        if np.all(np.isfinite(factor * G + length)):
+            return gammas, None
+        gammas[~np.isfinite(factor * G + length)] = 1.0
+        return gammas, "updates of some layers are too long to measure; FedAvg's average stayed"

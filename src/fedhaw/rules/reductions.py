@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import array_api_compat
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhaw.rules.base import Array, Vector, namespace
 
@@ -43,30 +44,43 @@ def softmax(logits: Vector) -> Vector:
     return weights
 
 
+def to_numpy(array: Array) -> NDArray[Any]:
+    """An array of any backend in NumPy, bit for bit."""
+    if not array_api_compat.is_torch_array(array):
+        return np.asarray(array)
+    array = array.detach().cpu()
+    if str(array.dtype) == "torch.bfloat16":
+        # NumPy sees torch's bfloat16 only through its bits.
+        bits: NDArray[Any] = array.view(namespace(array).int16).numpy()
+        return bits.view(ml_dtypes.bfloat16)
+    return np.asarray(array.numpy())
+
+
 def to_vector(array: Array) -> Vector:
     """A small array of any backend as a float64 NumPy array."""
-    if array_api_compat.is_torch_array(array):
-        array = array.detach().cpu().numpy()
-    return np.asarray(array, dtype=np.float64)
+    return np.asarray(to_numpy(array), dtype=np.float64)
 
 
 def like(reference: Array, values: Array, *, keep_dtype: bool = False) -> Array:
     """`values` on the backend and device of `reference`, in its dtype unless `keep_dtype`."""
-    xp = namespace(reference)
-    device = array_api_compat.device(reference)
-    if isinstance(values, np.ndarray) and values.dtype == ml_dtypes.bfloat16 and xp is not np:
-        if array_api_compat.is_torch_array(reference):
-            # torch does not know NumPy's bfloat16 extension: hand over the bits.
-            bits = xp.asarray(values.view(np.int16), device=device)
-            values = bits.view(xp.bfloat16)
+    if isinstance(reference, np.ndarray):
+        values = to_numpy(values)
     else:
-        values = xp.asarray(values, device=device)
+        xp, device = namespace(reference), array_api_compat.device(reference)
+        if isinstance(values, np.ndarray) and values.dtype == ml_dtypes.bfloat16:
+            values = xp.asarray(values.view(np.int16), device=device).view(xp.bfloat16)
+        else:
+            values = xp.asarray(values, device=device)
     return values if keep_dtype else astype(values, reference.dtype)
 
 
-def astype(array: Array, dtype: object) -> Array:
+def astype(array: Array, dtype: Any) -> Array:
     """`array` in `dtype`; itself if it has it already."""
-    return array if array.dtype == dtype else namespace(array).astype(array, dtype)
+    if array.dtype == dtype:
+        return array
+    if isinstance(array, np.ndarray):
+        return array.astype(dtype)  # the method knows ml_dtypes' types, the function does not
+    return namespace(array).astype(array, dtype)
 
 
 @_quietly
@@ -111,7 +125,7 @@ def direction_products(
     Returns:
         <d, w>, and (J,) <d, U_k>: one read of W and one of U.
     """
-    weights = _summing_to_one(s, W)
+    weights = summing_to_one(s, W)
     blocks = _blocks(w.shape[0], _columns(W, _block_elements(W)))
     careful = not _may_cancel(w, blocks, min(tolerances))
 
@@ -129,15 +143,16 @@ def direction_products(
     return along_w, along_U
 
 
-def _summing_to_one(s: Vector, W: Array) -> Array:
+def summing_to_one(s: Vector, W: Array) -> Array:
     """`s` in the dtype of W, and still summing to 1.
 
-    Rounding each weight by itself leaves a sum of 1 + 1e-8 or so, and d would gain that fraction of
-    the whole model. All weights, and 1, are multiples of the smallest weight's last place, so that
-    one can take up the rest exactly.
+    Rounding each weight by itself leaves a sum of 1 + 1e-8 or so, and a difference of models would
+    gain that fraction of the whole model. All weights, and 1, are multiples of the last place of
+    the smallest one that is not 0, so that one can take up the rest exactly.
     """
     weights = to_vector(like(W, s))
-    weights[weights.argmin()] += 1.0 - weights.sum()
+    smallest = np.where(weights > 0, weights, np.inf).argmin()
+    weights[smallest] += 1.0 - weights.sum()
     return like(W, weights)
 
 
@@ -160,32 +175,67 @@ def _may_cancel(w: Array, blocks: list[slice], tolerance: float) -> bool:
 
 
 def update_products(
-    w: Array,
-    W: Array,
-    weightings: Sequence[Vector],
-    layers: Sequence[slice],
-    average: Array | None = None,
+    w: Array, W: Array, weights: Vector, scales: Vector | None = None
 ) -> tuple[Vector, Vector]:
-    """Inner products of the updates g_k = W_k - w with weighted means of them, layer by layer.
-
-    Every norm, angle and distance that FedAdp and FedLWS ask for follows from these. The updates
-    live only while their block is in cache.
+    """How the updates g_k = W_k - w lie to their weighted mean g = sum_k weights_k g_k.
 
     Args:
         w: (P,) the global model.
         W: (K, P) the client models.
-        weightings: M weightings of the clients, (K,) each; the m-th mean is
-            mean_m = sum_k weightings[m][k] g_k.
-        layers: L slices of the P parameters.
-        average: (P,) filled with w + mean_0, the models' weighted average, when given; while the
-            updates are at hand that is cheaper than another read of W.
+        weights: (K,) of the mean.
+        scales: (K,) multiples of the mean; None for 0.
 
     Returns:
-        (L, M, K) <g_k, mean_m> and (L, K) |g_k|^2.
+        (K,) <g_k, g> and (K,) |g_k - scales_k g|^2. The updates live only in cache.
     """
-    K, M, L = W.shape[0], len(weightings), len(layers)
+    row = like(W, weights)
     xp = namespace(W)
-    rows = like(W, np.stack(weightings))
+    multiples = None if scales is None else like(W, scales)[:, None]
+
+    def products(updates: Array, block: slice) -> Array:
+        mean = row @ updates
+        along = updates @ mean
+        rest = updates if multiples is None else updates - multiples * mean
+        return xp.stack([along, xp.linalg.vecdot(rest, rest)])
+
+    ((along, squares),) = _sums_over_updates(w, W, [slice(0, w.shape[0])], products)
+    return along, squares
+
+
+def update_spread(
+    w: Array, W: Array, weights: Vector, layers: Sequence[slice]
+) -> tuple[Vector, Vector, Array]:
+    """How far the updates g_k = W_k - w are apart, layer by layer, in one read of W.
+
+    Args:
+        w: (P,) the global model.
+        W: (K, P) the client models.
+        weights: (K,) of the weighted mean.
+        layers: L slices of the P parameters.
+
+    Returns:
+        (L,) |sum_k weights_k g_k|^2; (L, K) |g_k - mean_j g_j|^2; and (P,) the weighted average of
+        the models, which falls out while the updates are in cache.
+    """
+    xp = namespace(W)
+    K = W.shape[0]
+    rows = like(W, np.stack([weights, np.full(K, 1 / K)]))
+    average = xp.empty_like(w)
+
+    def spread(updates: Array, block: slice) -> Array:
+        means = rows @ updates
+        average[block] = w[block] + means[0]
+        rest = updates - means[1]
+        return xp.concat([(means[0] @ means[0])[None], xp.linalg.vecdot(rest, rest)])
+
+    sums = _sums_over_updates(w, W, layers, spread)
+    return sums[:, 0], sums[:, 1:], average
+
+
+def _sums_over_updates(
+    w: Array, W: Array, layers: Sequence[slice], function: Callable[[Array, slice], Array]
+) -> Vector:
+    """For each layer, the float64 sum of `function(updates, block)` over its blocks of columns."""
     columns = _columns(W, _block_elements(W, own_threads=True))
     blocks = [
         (index, slice(layer.start + block.start, layer.start + block.stop))
@@ -194,20 +244,15 @@ def update_products(
     ]
 
     @_quietly
-    def products(task: tuple[int, slice]) -> tuple[Array, Array]:
+    def part(task: tuple[int, slice]) -> Array:
         block = task[1]
-        updates = W[:, block] - w[block]
-        means = rows @ updates
-        if average is not None:
-            average[block] = w[block] + means[0]
-        return means @ updates.T, xp.linalg.vecdot(updates, updates)
+        return function(W[:, block] - w[block], block)
 
-    with_means, squares = np.zeros((L, M, K)), np.zeros((L, K))
+    sums: dict[int, Vector] = {}
     # Partial sums are added in block order, so the result does not depend on the thread count.
-    for (index, _), (means, square) in zip(blocks, _map(W, products, blocks), strict=True):
-        with_means[index] += to_vector(means)
-        squares[index] += to_vector(square)
-    return with_means, squares
+    for (index, _), value in zip(blocks, _map(W, part, blocks), strict=True):
+        sums[index] = sums.get(index, 0.0) + to_vector(value)
+    return np.stack([sums[index] for index in range(len(layers))])
 
 
 def non_finite_rows(W: Array) -> list[int]:

@@ -12,8 +12,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-import array_api_compat
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
@@ -21,7 +19,8 @@ from safetensors.numpy import save
 
 from fedhaw.errors import FedhawError
 from fedhaw.files import write_bytes
-from fedhaw.rules.base import Client, Rule, State, namespace
+from fedhaw.rules.base import Client, Rule, State
+from fedhaw.rules.reductions import to_numpy
 
 FORMAT = "fedhaw-state"
 VERSION = 1
@@ -84,7 +83,7 @@ def pack_state(state: State) -> tuple[Arrays, str]:
         elif value is None or isinstance(value, (bool, int, float, str)):
             rest[item.name] = {"value": value}
         else:
-            arrays[item.name] = _to_numpy(value)
+            arrays[item.name] = np.ascontiguousarray(to_numpy(value))
     return arrays, json.dumps({"kind": type(state).__name__, "fields": rest})
 
 
@@ -135,15 +134,3 @@ def _name(stored: object) -> str | int:
     if isinstance(stored, (str, int)):
         return stored
     raise StateFileError(f"the client name {stored!r} is neither a text nor a whole number.")
-
-
-def _to_numpy(array: Any) -> NDArray[Any]:
-    if array_api_compat.is_torch_array(array):
-        array = array.detach().cpu()
-        if str(array.dtype) == "torch.bfloat16":
-            # NumPy sees torch's bfloat16 only through its bits.
-            xp = namespace(array)
-            bits: NDArray[Any] = array.view(xp.int16).numpy()
-            return bits.view(ml_dtypes.bfloat16)
-        array = array.numpy()
-    return np.ascontiguousarray(array)
