@@ -33,3 +33,15 @@ def test_batch_norm_follows_the_layouts_choice() -> None:
     result = Evaluator(module, running)(running.flatten(module), x, y)
     expected = module.eval()(x)
     assert result.loss == pytest.approx(cross_entropy(expected, y).item(), rel=1e-5)
+
+
+def test_a_lone_last_sample_is_normalised_with_the_batch_before_it() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    layout = Layout.of(module)
+    x, y = torch.randn(129, 3), torch.randint(0, 2, (129,))
+    result = Evaluator(module, layout)(layout.flatten(module), x, y)
+    expected = torch.cat([module(x[:64]), module(x[64:])])
+    assert result.loss == pytest.approx(cross_entropy(expected, y).item(), rel=1e-5)
+    # Without batch norm nothing is joined, and running statistics need no batch.
+    assert Evaluator(mlp((3, 2)), Layout.of(mlp((3, 2)))).batches(1001) == [1000, 1]
+    assert Evaluator(module, Layout.of(module, "average")).batches(65) == [65]

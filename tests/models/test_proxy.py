@@ -79,3 +79,12 @@ def test_the_golden_fedlaw_round(shared: Path, name: str) -> None:
         schedule.step()
     assert gamma.item() == pytest.approx(float(golden["gamma"]), rel=1e-4)
     np.testing.assert_allclose(lambdas.detach(), golden["lambdas"], rtol=1e-4)
+
+
+def test_a_lone_last_proxy_sample_joins_the_batch_before_it() -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    x, y = torch.randn(9, 3), torch.randint(0, 2, (9,))
+    losses = proxy_loss(module, cross_entropy, x, y, batch=4)
+    model = Layout.of(module).flatten(module)
+    expected = [cross_entropy(module(x[a:b]), y[a:b]).item() for a, b in ((0, 4), (4, 9))]
+    assert [loss(model)[0] for loss in losses] == pytest.approx(expected, rel=1e-5)

@@ -9,7 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedhaw import FedAdp, FedAvg, FedHAW, FedHyperG, FedLAW, FedLWS, History, Round
+from fedhaw import (
+    FedAdp,
+    FedAvg,
+    FedHAW,
+    FedhawError,
+    FedHyperG,
+    FedLAW,
+    FedLWS,
+    History,
+    Round,
+)
 from fedhaw.data import Dataset, from_arrays
 
 Simulate = Callable[..., History]
@@ -114,3 +124,21 @@ def test_a_gamma_that_is_not_finite_is_null_in_the_history(run: Simulate, tmp_pa
     history = run(Odd(), rounds=1)
     assert history.records[0]["gamma"] == [0.5, None]
     np.testing.assert_array_equal(history.gamma, [[0.5, np.nan]])
+
+
+def test_sizes_that_leave_one_sample_lose_nobody(run: Simulate, tiny: Dataset) -> None:
+    # 81 test samples leave 65 to evaluate on; every client holds 33, in batches of 32.
+    random = np.random.default_rng(2)
+    x, labels = random.normal(size=(4 * 33 + 81, 6)).astype(np.float32), np.arange(213) % 3
+    data = from_arrays(x[81:], labels[81:], x[:81], labels[:81])
+    settings: dict[str, Any] = {"data": data, "model": normalised, "split": "iid", "batch": 32}
+    histories = [run(FedAvg(), engine=e, **settings) for e in ("sequential", "stacked")]
+    for history in histories:
+        assert history.lost.tolist() == [0] * 5
+    np.testing.assert_allclose(histories[0].model, histories[1].model, rtol=1e-3, atol=1e-5)
+
+
+def test_a_test_set_of_one_sample_is_refused_before_training(run: Simulate, tiny: Dataset) -> None:
+    data = from_arrays(tiny.x_train, tiny.y_train, tiny.x_test[:1], tiny.y_test[:1], classes=3)
+    with pytest.raises(FedhawError, match=r"cannot be evaluated|proxy set"):
+        run(FedAvg(), data=data, model=normalised)

@@ -7,7 +7,17 @@ import torch
 from torch import Tensor, nn
 
 import fedhaw
-from fedhaw import BurstyUplink, FedAdp, FedAvg, FedHAW, FedHyperG, FedLAW, FedLWS, Round
+from fedhaw import (
+    BurstyUplink,
+    FedAdp,
+    FedAvg,
+    FedHAW,
+    FedhawError,
+    FedHyperG,
+    FedLAW,
+    FedLWS,
+    Round,
+)
 from fedhaw.clients import LocalUpdate
 from fedhaw.data import Dataset, from_arrays
 from fedhaw.simulation import Federation, History
@@ -260,9 +270,40 @@ def test_a_failing_client_is_lost_and_the_run_goes_on(
     assert "client 2 (exception: ValueError: no power)" in caplog.text
 
 
-def test_a_run_in_which_everybody_fails_ends_where_it_began(run: Simulate) -> None:
-    def broken(*_: object) -> float:
-        raise RuntimeError("no")
+def forgetful(module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> None:
+    pass
+
+
+def misspelt(module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> float:
+    return module.los(x)  # type: ignore[no-any-return, operator]
+
+
+def vector(module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("update", "says"),
+    [
+        (forgetful, "the client function returned None, not its mean training loss"),
+        (vector, "the client function returned a Tensor, not its mean training loss"),
+        (misspelt, "Every client failed in the first round (exception: AttributeError: "),
+    ],
+)
+@pytest.mark.parametrize("engine", ["sequential", "processes"])
+def test_a_mistake_that_every_client_makes_stops_the_run(
+    run: Simulate, engine: str, update: Any, says: str
+) -> None:
+    with pytest.raises(FedhawError) as caught:
+        run(FedAvg(), update=update, engine=engine, workers=1 if engine == "processes" else None)
+    assert says in str(caught.value)
+
+
+def test_a_run_in_which_everybody_fails_for_a_reason_of_their_own_ends_where_it_began(
+    run: Simulate,
+) -> None:
+    def broken(module: nn.Module, x: Tensor, *_: object) -> float:
+        raise RuntimeError("no") if len(x) < 35 else ValueError("neither")
 
     started: list[Tensor] = []
 
@@ -270,7 +311,8 @@ def test_a_run_in_which_everybody_fails_ends_where_it_began(run: Simulate) -> No
         started.append(federation.initial_model.clone())
         return FedAvg()
 
-    history = run(rule, update=broken, rounds=2)
+    parts = [np.arange(30), np.arange(30, 60), np.arange(60, 70), np.arange(70, 120)]
+    history = run(rule, update=broken, split=parts, rounds=2)
     assert history.lost.tolist() == [4, 4]
     assert history.model is not None
     assert history.model.tobytes() == started[0].numpy().tobytes()

@@ -8,7 +8,7 @@ of rows: nothing is padded, masked or copied, and each client computes what it w
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from fedhaw.clients.optimiser import Optimiser
 from fedhaw.clients.randomness import client_generator
 from fedhaw.clients.update import LocalUpdate
+from fedhaw.models.batches import batch_sizes
 from fedhaw.models.stack import Stack
 
 
@@ -29,20 +30,24 @@ class Block:
     stop: int
 
 
-def blocks(sizes: Sequence[int], batch: int) -> Iterator[Block]:
-    """The blocks of one epoch, in order, for clients sorted by size, largest first."""
-    full = len(sizes)
-    for start in range(0, max(sizes, default=0), batch):
-        active = full
-        while active and sizes[active - 1] <= start:
+def blocks(sizes: Sequence[int], batch: int, *, join_lone: bool = False) -> Iterator[Block]:
+    """The blocks of one epoch, in order, for clients sorted by size, largest first.
+
+    Args:
+        sizes: how many samples each client holds.
+        batch: samples a step.
+        join_lone: see `fedhaw.models.batches`.
+    """
+    stops = [list(accumulate(batch_sizes(size, batch, join_lone=join_lone))) for size in sizes]
+    active = len(sizes)
+    for step in range(len(stops[0]) if stops else 0):
+        while len(stops[active - 1]) <= step:
             active -= 1
-        stops = [min(size, start + batch) for size in sizes[:active]]
         first = 0
-        for stop, group in groupby(stops):
+        for stop, group in groupby(own[step] for own in stops[:active]):
             last = first + len(list(group))
-            yield Block(first, last, start, stop)
+            yield Block(first, last, step * batch, stop)
             first = last
-        full = active
 
 
 class CohortTrainer:
@@ -51,6 +56,7 @@ class CohortTrainer:
     Args:
         stack: how to compute with many models.
         parameters: how many of a model's P numbers are trainable; they come first.
+        join_lone: whether a lone last sample joins the batch before it.
         update: what a client does.
         x: (N, ...) the samples of all clients.
         y: (N,) their labels.
@@ -58,9 +64,17 @@ class CohortTrainer:
     """
 
     def __init__(
-        self, stack: Stack, parameters: int, update: LocalUpdate, x: Tensor, y: Tensor, seed: int
+        self,
+        stack: Stack,
+        parameters: int,
+        join_lone: bool,
+        update: LocalUpdate,
+        x: Tensor,
+        y: Tensor,
+        seed: int,
     ) -> None:
         self._stack, self._parameters, self._update = stack, parameters, update
+        self._join_lone = join_lone
         self._x, self._y, self._seed = x, y, seed
 
     def __call__(
@@ -79,7 +93,7 @@ class CohortTrainer:
         """
         self._stack.start(models)
         update, sizes = self._update, [len(own) for own in rows]
-        schedule = list(blocks(sizes, update.batch))
+        schedule = list(blocks(sizes, update.batch, join_lone=self._join_lone))
         steps = _Steps(update, self._stack, models, self._parameters)
         total = torch.zeros(len(clients), dtype=torch.float64, device=models.device)
         generators = [client_generator(self._seed, client, round_index) for client in clients]

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from fedhaw.clients.optimiser import Optimiser
 from fedhaw.clients.randomness import client_seed
-from fedhaw.clients.update import ClientUpdate, LocalUpdate
+from fedhaw.clients.update import ClientFunction, ClientUpdate, LocalUpdate
+from fedhaw.models.batches import batch_norms, batch_sizes
 from fedhaw.models.flat import FlatModule
 from fedhaw.models.layout import Layout
 from fedhaw.models.learner import Learner, learner
@@ -45,13 +46,12 @@ class Trainer:
     ) -> None:
         self._seed = seed
         self._train: Callable[[Tensor, Tensor, torch.Generator], float]
-        self._model: Learner | FlatModule
+        self._model: Learner | _OwnFunction
         if isinstance(update, LocalUpdate):
             self._model = learner(module, layout, update.loss, device)
-            self._train = _Epochs(update, self._model, x, y)
+            self._train = _Epochs(update, self._model, bool(batch_norms(module)), x, y)
         else:
-            self._model = FlatModule(module, layout, device)
-            self._train = _OwnFunction(update, self._model, x, y)
+            self._train = self._model = _OwnFunction(update, module, layout, device, x, y)
 
     def __call__(
         self, round_index: int, client: int, rows: Tensor, global_model: Tensor
@@ -78,19 +78,24 @@ class Trainer:
 class _Epochs:
     """A `LocalUpdate` on one learner."""
 
-    def __init__(self, update: LocalUpdate, model: Learner, x: Tensor, y: Tensor) -> None:
+    def __init__(
+        self, update: LocalUpdate, model: Learner, join_lone: bool, x: Tensor, y: Tensor
+    ) -> None:
         self._update, self._model, self._x, self._y = update, model, x, y
-        self._batch = x.new_empty((min(update.batch, len(x)), *x.shape[1:]))
+        self._join_lone = join_lone
+        largest = min(update.batch + join_lone, len(x))
+        self._batch = x.new_empty((largest, *x.shape[1:]))
 
     def __call__(self, rows: Tensor, global_model: Tensor, generator: torch.Generator) -> float:
         model, update = self._model, self._update
         model.start(global_model)
         step = _step(update, model)
         losses: list[Tensor] = []
+        sizes = batch_sizes(len(rows), update.batch, join_lone=self._join_lone)
         for _ in range(update.epochs):
             order = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
-            labels = torch.split(self._y[order], update.batch)
-            for chosen, y in zip(torch.split(order, update.batch), labels, strict=True):
+            labels = torch.split(self._y[order], sizes)
+            for chosen, y in zip(torch.split(order, sizes), labels, strict=True):
                 x = torch.index_select(self._x, 0, chosen, out=self._batch[: len(y)])
                 losses.append(step(x, y))
         total = float(torch.cat(losses).sum(dtype=torch.float64))
@@ -98,21 +103,48 @@ class _Epochs:
 
 
 class _OwnFunction:
-    """A user's own function on one module."""
+    """A user's own function, each time on a module that nobody has touched.
+
+    A function may leave anything in its module: hooks, attributes, frozen parameters. The next
+    client must not find it, for who comes next depends on the workers.
+    """
 
     def __init__(
-        self, function: Callable[..., float | Tensor], flat: FlatModule, x: Tensor, y: Tensor
+        self,
+        function: ClientFunction,
+        module: nn.Module,
+        layout: Layout,
+        device: torch.device | str,
+        x: Tensor,
+        y: Tensor,
     ) -> None:
-        self._function, self._flat, self._x, self._y = function, flat, x, y
+        self._function, self._module, self._layout = function, module, layout
+        self._device, self._x, self._y = device, x, y
+        self._trained = torch.empty(layout.size, device=device)
 
     def __call__(self, rows: Tensor, global_model: Tensor, generator: torch.Generator) -> float:
-        flat = self._flat
+        flat = FlatModule(self._module, self._layout, self._device)
         flat.start(global_model)
         flat.module.train()
         loss = self._function(flat.module, self._x[rows], self._y[rows], generator)
         # The function may have given the module other tensors than the windows it found.
-        flat.vector.copy_(flat.layout.flatten(flat.module))
-        return float(loss)
+        self._trained.copy_(self._layout.flatten(flat.module))
+        return _as_loss(loss)
+
+    def model(self) -> Tensor:
+        """(P,) what the last client made."""
+        return self._trained
+
+
+def _as_loss(returned: object) -> float:
+    try:
+        return float(returned.detach() if isinstance(returned, Tensor) else returned)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError) as error:
+        what = "None" if returned is None else f"a {type(returned).__name__}"
+        raise TypeError(
+            f"the client function returned {what}, not its mean training loss; end it with "
+            "`return loss`"
+        ) from error
 
 
 def _step(update: LocalUpdate, model: Learner) -> Step:

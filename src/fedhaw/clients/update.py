@@ -29,6 +29,8 @@ class LocalUpdate:
     """Minibatch training of the global model on the client's own samples.
 
     Every epoch visits all samples once, in a new order; the last batch of an epoch may be smaller.
+    In models with batch norm a last batch of one sample joins the one before it: it has no variance
+    to normalise by.
 
     Attributes:
         optimiser: ``"sgd"`` or ``"adam"``.

@@ -8,8 +8,8 @@ import copy
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedhaw.models.batches import batch_norms
 from fedhaw.models.layout import Layout
 
 
@@ -71,8 +71,3 @@ def prepared(module: nn.Module, layout: Layout) -> nn.Module:
             norm.track_running_stats = False
             norm.running_mean = norm.running_var = norm.num_batches_tracked = None
     return module
-
-
-def batch_norms(module: nn.Module) -> list[_BatchNorm]:
-    """The module's batch norms, of any dimension."""
-    return [norm for norm in module.modules() if isinstance(norm, _BatchNorm)]

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedhaw.models.flat import batch_norms
+from fedhaw.models.batches import batch_norms, batch_sizes
 from fedhaw.models.layout import Layout
 from fedhaw.models.learner import Loss, ModuleLearner, closed_form_sizes
 from fedhaw.models.perceptron import PerceptronPass
@@ -36,12 +36,13 @@ def proxy_loss(
         loss: the mean loss of a batch.
         x: (N, ...) proxy samples.
         y: (N,) their labels.
-        batch: samples a minibatch; the last one may be smaller.
+        batch: samples a minibatch; the last one may be smaller, see `fedhaw.models.batches`.
         layout: how flat models are laid out, default `Layout.of(module)`. Where buffers travel,
             the gradient is zero in their place.
     """
     layout = layout or Layout.of(module)
-    batches = zip(torch.split(x, batch), torch.split(y, batch), strict=True)
+    cuts = batch_sizes(len(y), batch, join_lone=bool(batch_norms(module)))
+    batches = zip(torch.split(x, cuts), torch.split(y, cuts), strict=True)
     sizes = closed_form_sizes(module, loss)
     if sizes is not None:
         model, gradient = torch.zeros(2, layout.size, device=x.device)

@@ -277,10 +277,14 @@ def _try_to_evaluate(federation: Federation) -> None:
     """Let a module that does not fit the data fail here, not in every client and every round."""
     evaluator = Evaluator(federation.module, federation.layout, federation.loss, federation.device)
     x = next(iter(federation.x_test.values()))
-    # A batch with the largest label in it, which a module with too few outputs cannot handle.
-    rows = torch.argsort(federation.y_test, descending=True, stable=True)[:EVALUATION_BATCH]
+    y = federation.y_test
+    # A batch with the largest label in it, which a module with too few outputs cannot handle,
+    # and the last batch, which may be too small for a module.
+    rows = torch.argsort(y, descending=True, stable=True)[:EVALUATION_BATCH]
+    last = min(evaluator.batches(len(y))[-1], EVALUATION_BATCH)
     try:
-        evaluator(federation.initial_model, x[rows], federation.y_test[rows])
+        evaluator(federation.initial_model, x[rows], y[rows])
+        evaluator(federation.initial_model, x[-last:], y[-last:])
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidSimulation(

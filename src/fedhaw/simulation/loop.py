@@ -22,6 +22,7 @@ from fedhaw.models import Evaluator
 from fedhaw.rules import Rule
 from fedhaw.simulation.aggregation import Entering
 from fedhaw.simulation.engines import ClientReport, Engine
+from fedhaw.simulation.engines.failures import same_exception
 from fedhaw.simulation.federation import Federation, InvalidSimulation
 from fedhaw.simulation.participation import cohort_of
 from fedhaw.simulation.stand_ins import LastModels, fill_with_global, move_arrivals_up
@@ -92,6 +93,8 @@ class Loop:
 
             cohort = cohort_of(self.seed, t, federation.clients, self.cohort)
             reports = self.engine.train(t, w, cohort, buffer)
+            if t == 0:
+                _refuse_a_mistake(reports)
             lost = self._lost(t, cohort, reports)
             clock.lap("train")
 
@@ -208,6 +211,16 @@ class Loop:
         if others:
             evaluation["accuracies"] = {scale: results[scale].accuracy for scale in others}
         return evaluation
+
+
+def _refuse_a_mistake(reports: Sequence[ClientReport]) -> None:
+    """Stop a run whose every client fails alike from the start: that is no bad luck."""
+    failure = same_exception([report.failure for report in reports])
+    if failure is not None:
+        raise InvalidSimulation(
+            f"Every client failed in the first round ({failure}); correct the client update or the "
+            "model."
+        )
 
 
 def _checked(new: Any, w: Tensor, buffer: Tensor) -> Tensor:

@@ -27,6 +27,11 @@ def own(module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> 
     return loss.detach()
 
 
+def with_lone_samples() -> nn.Module:
+    torch.manual_seed(2)
+    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 4))
+
+
 FEDERATIONS: dict[str, dict[str, Any]] = {
     "perceptron": {},
     "fedprox+adam": {"update": named("fedprox+adam", eta=0.01, mu=0.1, epochs=2, batch=8)},
@@ -63,6 +68,46 @@ def test_stacked_is_close_and_repeatable(make: Any, name: str) -> None:
         assert other.loss == pytest.approx(one.loss, rel=1e-5)
     assert torch.equal(engine.train()[0], models)
     assert torch.equal(make("stacked", **federation(name)).train()[0], models)
+
+
+@pytest.mark.parametrize("buffers", ["batch", "average"])
+def test_a_lone_last_sample_joins_the_batch_before_it(make: Any, buffers: str) -> None:
+    # Batches of 13 leave one sample of 40; batches of 21 one of 64. One has no variance.
+    for batch, client in ((13, 1), (21, 3)):
+        settings: dict[str, Any] = {
+            "module": with_lone_samples(),
+            "buffers": buffers,
+            "update": named("sgd", eta=0.05, epochs=2, batch=batch),
+        }
+        reference, reports = make("sequential", **settings).train()
+        # Nobody can normalise the only sample of client 5.
+        assert [r.client for r in reports if r.failure is not None] == [5]
+        assert torch.equal(make("processes", workers=2, **settings).train()[0][:5], reference[:5])
+        stacked, _ = make("stacked", **settings).train(0, 1, 2, 3, 4)
+        torch.testing.assert_close(stacked, reference[:5], rtol=1e-3, atol=1e-5)
+        assert reports[client].loss == reports[client].loss
+
+
+def test_what_a_function_leaves_in_its_module_reaches_nobody_else(make: Any) -> None:
+    def untidy(module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> float:
+        module.visits = getattr(module, "visits", 0) + 1
+        if len(x) in (40, 7):
+            module[1].requires_grad_(False)  # type: ignore[index]
+            module.register_forward_hook(lambda *parts: parts[2] * 2)
+        trainable = [p for p in module.parameters() if p.requires_grad]
+        loss = nn.functional.cross_entropy(module(x), y) * module.visits
+        with torch.no_grad():
+            for p, g in zip(trainable, torch.autograd.grad(loss, trainable), strict=True):
+                p.sub_(g, alpha=0.1)
+        return float(loss.detach())
+
+    reference, reports = make("sequential", update=untidy).train()
+    for workers in (1, 3):
+        models, others = make("processes", workers=workers, update=untidy).train()
+        assert torch.equal(models, reference)
+        assert [r.loss for r in others] == [r.loss for r in reports]
+    alone, _ = make("sequential", update=untidy).train(3)
+    assert torch.equal(alone[0], reference[3])
 
 
 def test_averaged_buffers_move_and_batch_statistics_do_not_travel(make: Any) -> None:

@@ -112,6 +112,21 @@ def test_a_worker_that_exits_is_replaced(make: Any) -> None:
     check(reports, models, trained.start, "worker killed (exit code 3)")
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_client_that_calls_sys_exit_is_lost(make: Any, engine: str) -> None:
+    trained = make(engine, update=failing(lambda module: sys.exit(3)))
+    models, reports = trained.train()
+    check(reports, models, trained.start, "exception: SystemExit: 3")
+
+
+def test_a_stack_that_is_given_up_is_mentioned(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+    y = torch.zeros(10, dtype=torch.int64)
+    y[7] = 9
+    parts = [torch.arange(0, 5).numpy(), torch.arange(5, 10).numpy()]
+    make("stacked", x=torch.randn(10, 6), y=y, parts=parts).train(0, 1)
+    assert "cannot be trained as one stack" in caplog.text
+
+
 def test_workers_killed_between_rounds_cost_nobody_a_round(make: Any) -> None:
     trained = make("processes", workers=2)
     models, _ = trained.train()

@@ -1,21 +1,33 @@
 """In a few words: why a client has no model this round."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 NOT_FINITE = "not finite"
 NO_DATA = "no samples"
+_EXCEPTION = "exception: "
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """What to say of an exception that a client's training raised."""
     text = str(error).strip()
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in text:
         return "out of memory"
     first_line = text.splitlines()[0] if text else ""
-    return f"exception: {type(error).__name__}: {first_line}".rstrip(": ")
+    return f"{_EXCEPTION}{type(error).__name__}: {first_line}".rstrip(": ")
+
+
+def same_exception(failures: Sequence[str | None]) -> str | None:
+    """What every client with samples failed of, where that is one kind of exception."""
+    of_clients = [failure for failure in failures if failure != NO_DATA]
+    kinds = {
+        failure.split(":")[1] if failure and failure.startswith(_EXCEPTION) else None
+        for failure in of_clients
+    }
+    return of_clients[0] if len(kinds) == 1 and None not in kinds else None
 
 
 def unusable(loss: float, model: Tensor) -> str | None:

@@ -77,7 +77,7 @@ def train_one(
             out.copy_(model)
         else:
             failure = NO_DATA
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         failure = reason(error)
     seconds = time.perf_counter() - begin
     if failure is None and deadline is not None and seconds > deadline:

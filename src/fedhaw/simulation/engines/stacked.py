@@ -5,6 +5,7 @@ arithmetic; one call for the whole cohort instead of one for each client saves t
 differs in the last bits from clients trained alone, and is the same each time on one machine.
 """
 
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -14,14 +15,17 @@ from torch import Tensor
 
 from fedhaw.clients import LocalUpdate
 from fedhaw.clients.cohort import CohortTrainer
+from fedhaw.models.batches import batch_norms
 from fedhaw.models.stack import Stack, stack
 from fedhaw.simulation.engines.base import ClientReport
-from fedhaw.simulation.engines.failures import NO_DATA, unusable
+from fedhaw.simulation.engines.failures import NO_DATA, reason, unusable
 from fedhaw.simulation.engines.federation import Federation, InvalidFederation, one_thread
 from fedhaw.simulation.engines.sequential import train_one, trainer
 
 STACK_NUMBERS = 2**26
 """Numbers in the models of one stack; a larger cohort is trained in several stacks."""
+
+logger = logging.getLogger(__name__)
 
 
 class StackedEngine:
@@ -44,6 +48,7 @@ class StackedEngine:
         self._train = CohortTrainer(
             models,
             layout.parameters,
+            bool(batch_norms(federation.module)),
             update,
             federation.x,
             federation.y,
@@ -86,8 +91,13 @@ class StackedEngine:
             models = global_model.repeat(len(clients), 1)
             rows = [self._federation.rows_of(client) for client in clients]
             losses = self._train(round_index, clients, rows, models).tolist()
-        except Exception:
+        except Exception as error:
             # Someone in the stack failed; alone, each client fails or succeeds by itself.
+            logger.warning(
+                "Round %d: the clients cannot be trained as one stack (%s); training each alone.",
+                round_index,
+                reason(error),
+            )
             return self._train_alone(round_index, global_model, cohort, positions, out)
         seconds = (time.perf_counter() - begin) / len(clients)
         reports = {}
