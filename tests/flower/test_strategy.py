@@ -49,6 +49,46 @@ def test_every_rule_gives_what_it_gives_on_its_own(
     assert list(result.arrays) == list(arrays)
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_running_statistics_are_averaged_and_nothing_else_notices(
+    name: str, flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    rule, steps, sizes = RULES[name], (0.1, 0.3, 0.2), (10, 20, 5)
+    clients = {100 - k: flower.moving(k, steps[k], sizes[k]) for k in range(3)}
+    without = RuleStrategy(rule, fraction_evaluate=0.0)
+    plain = without.start(flower.Grid(clients), arrays, num_rounds=4).arrays
+
+    normed = ArrayRecord({"a.running_var": Array(np.full(3, 1e4, np.float32)), **arrays})
+    strategy = RuleStrategy(rule, fraction_evaluate=0.0)
+    result = strategy.start(flower.Grid(clients), normed, num_rounds=4).arrays
+    assert list(result) == list(normed)
+    for key in plain:
+        np.testing.assert_allclose(result[key].numpy(), plain[key].numpy(), rtol=1e-5)
+    np.testing.assert_allclose(strategy.state.weights, without.state.weights, rtol=1e-6)
+    moved = sum(
+        sum(w * steps[int(c)] for c, w in report.weights.items()) for report in strategy.reports
+    )
+    np.testing.assert_allclose(result["a.running_var"].numpy(), 1e4 + moved, rtol=2e-7)
+
+
+def test_statistics_that_are_not_finite_lose_their_client(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    def spoilt(message: Any) -> Any:
+        answer = flower.moving(1, 0.5)(message)
+        records = answer.content.array_records
+        if "arrays" in records:
+            records["arrays"]["a.running_var"] = Array(np.full(3, np.nan, np.float32))
+        return answer
+
+    normed = ArrayRecord({**arrays, "a.running_var": Array(np.ones(3, np.float32))})
+    strategy = RuleStrategy(fedhaw.FedHAW(0.1, 1e-3, 1e-2))
+    grid = flower.Grid({1: flower.moving(0, 0.1), 2: spoilt})
+    result = strategy.start(grid, normed, num_rounds=2)
+    assert [dict(report.lost) for report in strategy.reports] == [{"1": "not finite"}] * 2
+    assert np.isfinite(flat(result.arrays)).all()
+
+
 def test_fedavg_agrees_with_flowers_own(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
     del arrays["b.count"]  # Flower would make it a float
     clients = {k: flower.moving(k, 0.1 * k, k) for k in range(1, 4)}

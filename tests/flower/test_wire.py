@@ -68,7 +68,22 @@ def test_layers_follow_the_names() -> None:
     record = named(
         a__weight=(2, 3), a__bias=(2,), a__running_mean=(2,), a__running_var=(2,), b__0__weight=(4,)
     )
-    assert WireLayout.of(record).layers == (slice(0, 8), slice(8, 12), slice(12, 16))
+    layout = WireLayout.of(record)
+    assert layout.layers == (slice(0, 8), slice(8, 12))
+    assert (layout.learnt, layout.size) == (12, 16)
+
+
+def test_statistics_lie_behind_what_is_learnt_and_go_back_in_order() -> None:
+    record = ArrayRecord()
+    for value, name in enumerate(("a.running_var", "a.weight", "a.ema", "b.weight")):
+        record[name] = Array(np.full(2, value, np.float32))
+    layout = WireLayout.of(record, statistics=("running_var", ".ema"))
+    vector = layout.vector(record)
+    assert vector.tolist() == [1, 1, 3, 3, 0, 0, 2, 2]
+    assert layout.learnt == 4
+    again = layout.record(vector, {})
+    assert list(again) == list(record)
+    assert all(again[name].data == record[name].data for name in record)
 
 
 def test_layers_of_unnamed_arrays_begin_with_each_matrix() -> None:

@@ -5,7 +5,7 @@ keeps the previous round's; they are used in turn and never copied.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,7 +17,7 @@ from fedhaw.flower.checkpoints import Checkpoint
 from fedhaw.flower.errors import CheckpointError
 from fedhaw.flower.history import describe_rule
 from fedhaw.flower.intake import Harvest
-from fedhaw.flower.layout import LayerOf, WireLayout
+from fedhaw.flower.layout import STATISTICS, LayerOf, WireLayout
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.wire import look, pack
 from fedhaw.rules import (
@@ -64,11 +64,17 @@ class Aggregator:
     layout: WireLayout
     model: NDArray[Any]
 
-    def __init__(self, rule: Rule[Any], layer_of: LayerOf | None = None) -> None:
+    def __init__(
+        self,
+        rule: Rule[Any],
+        layer_of: LayerOf | None = None,
+        statistics: Sequence[str] = STATISTICS,
+    ) -> None:
         self.rule = rule
         self.state = rule.init()
         self.record: ArrayRecord | None = None
         self._layer_of = layer_of
+        self._statistics = tuple(statistics)
         self._buffers: list[NDArray[Any]] = []
 
     def adopt(self, arrays: ArrayRecord) -> None:
@@ -79,7 +85,7 @@ class Aggregator:
         """
         if arrays is self.record:
             return
-        self.layout = WireLayout.of(arrays, self._layer_of)
+        self.layout = WireLayout.of(arrays, self._layer_of, self._statistics)
         self.model = self.layout.vector(arrays)
         self.record = arrays
 
@@ -135,12 +141,13 @@ class Aggregator:
     def _aggregate(
         self, harvest: Harvest, received: NDArray[np.bool_], refused: dict[str, str]
     ) -> tuple[Any, Any]:
+        learnt = self.layout.learnt
         model, state, more = aggregate_surviving(
             self.rule,
             self.state,
             Round(
-                global_model=self.model,
-                client_models=harvest.models,
+                global_model=self.model[:learnt],
+                client_models=harvest.models[:, :learnt],
                 num_examples=harvest.examples,
                 received=received,
                 clients=harvest.clients,
@@ -149,10 +156,28 @@ class Aggregator:
         )
         for client, reason in more.items():
             refused[str(client)] = reason.removeprefix("is ")
-            received[harvest.clients.index(str(client))] = False
+            row = harvest.clients.index(str(client))
+            harvest.models[row, learnt:] = self.model[learnt:]
+            received[row] = False
+        if learnt < self.layout.size:
+            model = np.concatenate([model, self._averaged(harvest, received, state)])
         if _is_absurd(model):
             raise InvalidRound(f"The aggregated model holds numbers beyond {ABSURD:g}.")
         return model, state
+
+    def _averaged(self, harvest: Harvest, received: NDArray[np.bool_], state: Any) -> NDArray[Any]:
+        """The statistics behind the parameters, averaged with the rule's weights."""
+        learnt = self.layout.learnt
+        rows = np.where(received[:, None], harvest.models[:, learnt:], self.model[learnt:])
+        weights = np.asarray(state.weights, dtype=np.float64)
+        if tuple(state.clients) != tuple(harvest.clients) or not weights.sum() > 0:
+            weights = np.asarray(harvest.examples, dtype=np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = weights @ rows / weights.sum()
+        if not np.isfinite(mean).all():
+            raise InvalidRound("A client's running statistics are not finite.")
+        averaged: NDArray[Any] = mean.astype(self.layout.dtype)
+        return averaged
 
     def _refuse_absurd(
         self, harvest: Harvest, received: NDArray[np.bool_], refused: dict[str, str]

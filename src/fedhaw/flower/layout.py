@@ -1,11 +1,12 @@
 """How the arrays of a Flower app lie in one flat vector.
 
-Floating-point arrays follow each other in the order of the app's ArrayRecord. Whole-number arrays,
-such as batch norm's counter of batches, have no place in a weighted sum: they travel beside the
-vector and stay whole.
+Floating-point arrays follow each other in the order of the app's ArrayRecord, those that are learnt
+first and behind them those that are only averaged: batch norm's running means and variances, which
+no gradient moves and no rule may scale. Their names tell. Whole-number arrays, such as batch norm's
+counter of batches, have no place in a weighted sum: they travel beside the vector and stay whole.
 
 FedLWS asks where layers begin. Named arrays tell: "conv1.weight" and "conv1.bias" are one layer
-because they share "conv1"; running statistics are a layer of their own. Arrays without such names
+because they share "conv1". Arrays without such names
 (an app that sends a list of NumPy arrays) begin a layer with every array of two or more dimensions,
 since a bias follows its weights in every framework that sends lists.
 """
@@ -13,9 +14,9 @@ since a bias follows its weights in every framework that sends lists.
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import prod
 from typing import Any, TypeAlias
 
@@ -28,6 +29,9 @@ from fedhaw.flower.wire import Unreadable, look, look_as, pack
 
 WORTH_THREADS = 1_000_000
 """Numbers in a model from which on copying it is shared out over threads."""
+
+STATISTICS = ("running_mean", "running_var")
+"""How the names of arrays end that are averaged, not learnt, unless the app says otherwise."""
 
 _THREADS = min(4, os.cpu_count() or 1)
 
@@ -54,11 +58,12 @@ class WireLayout:
     """Where each array of an ArrayRecord lies in the flat vector.
 
     Attributes:
-        floats: floating-point arrays, in the order of the vector.
+        floats: floating-point arrays, in the order of the vector: first what is learnt.
         whole: whole-number and boolean arrays.
         names: all names, in the order of the record.
         dtype: of the vector: float64 if any array is, otherwise float32.
-        layers: one slice per layer, covering the vector in order.
+        layers: one slice per layer, covering what is learnt in order.
+        learnt: how many of the P numbers are learnt; the rest is averaged.
     """
 
     floats: tuple[Piece, ...]
@@ -66,21 +71,27 @@ class WireLayout:
     names: tuple[str, ...]
     dtype: np.dtype[Any]
     layers: tuple[slice, ...]
+    learnt: int
 
     @classmethod
-    def of(cls, arrays: ArrayRecord, layer_of: LayerOf | None = None) -> "WireLayout":
+    def of(
+        cls,
+        arrays: ArrayRecord,
+        layer_of: LayerOf | None = None,
+        statistics: Sequence[str] = STATISTICS,
+    ) -> "WireLayout":
         """Lay out the global model.
 
         Args:
             arrays: the model's arrays.
             layer_of: which layer an array belongs to, by its name; default as described above.
+            statistics: how the names of arrays end that are averaged and not learnt.
 
         Raises:
             UnsupportedArrays: an array is neither of floats nor of whole numbers, or there is none.
         """
-        floats: list[Piece] = []
+        real: list[Piece] = []
         whole: list[Piece] = []
-        end = 0
         for name, array in arrays.items():
             try:
                 values = look(array)
@@ -90,8 +101,7 @@ class WireLayout:
                 ) from error
             dtype = values.dtype.newbyteorder("=")
             if dtype.kind == "f" and values.size:
-                floats.append(Piece(name, values.shape, dtype, end, end + values.size))
-                end += values.size
+                real.append(Piece(name, values.shape, dtype))
             elif dtype.kind in "iubf":
                 whole.append(Piece(name, values.shape, dtype))
             else:
@@ -99,18 +109,22 @@ class WireLayout:
                     f"Array {name!r} of the initial arrays is of {dtype}; a rule aggregates real "
                     "numbers: convert it to float32, or keep it out of the record."
                 )
-        if not floats:
+        learnt = [piece for piece in real if not piece.name.endswith(tuple(statistics))]
+        if not learnt:
             raise UnsupportedArrays(
-                "The initial arrays hold no floating-point numbers; pass the model's parameters "
-                "as an ArrayRecord."
+                "The initial arrays hold no floating-point numbers to learn; pass the model's "
+                "parameters as an ArrayRecord."
             )
+        averaged = [piece for piece in real if piece.name.endswith(tuple(statistics))]
+        floats = _one_after_the_other([*learnt, *averaged])
         widest = np.result_type(np.float32, *(piece.dtype for piece in floats))
         return cls(
             floats=tuple(floats),
             whole=tuple(whole),
             names=tuple(arrays.keys()),
             dtype=np.dtype(np.float64 if widest.itemsize > 4 else np.float32),
-            layers=_layers(floats, layer_of),
+            layers=_layers(floats[: len(learnt)], layer_of),
+            learnt=floats[len(learnt) - 1].stop,
         )
 
     @property
@@ -165,6 +179,15 @@ class WireLayout:
         return record
 
 
+def _one_after_the_other(pieces: Sequence[Piece]) -> list[Piece]:
+    ends = list(accumulate(prod(piece.shape) for piece in pieces))
+    starts = [0, *ends[:-1]]
+    return [
+        replace(piece, start=start, stop=stop)
+        for piece, start, stop in zip(pieces, starts, ends, strict=True)
+    ]
+
+
 def _share_out(work: Callable[[Sequence[Piece]], None], pieces: Sequence[Piece]) -> None:
     """Do `work` on all pieces, a large model's by several threads: copying needs no interpreter."""
     size = pieces[-1].stop
@@ -209,8 +232,7 @@ def _layers(floats: list[Piece], layer_of: LayerOf | None) -> tuple[slice, ...]:
         if layer_of is not None:
             keys.append(layer_of(piece.name))
         elif "." in piece.name:
-            module, _, own = piece.name.rpartition(".")
-            keys.append((module, own.startswith("running_")))
+            keys.append(piece.name.rpartition(".")[0])
         else:
             matrices += len(piece.shape) >= 2
             keys.append(matrices)

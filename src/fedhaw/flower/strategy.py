@@ -11,7 +11,7 @@ its place, the round's metrics and the log name it with the reason, and the run 
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from fedhaw.flower.evaluation import Evaluations
 from fedhaw.flower.exchange import exchange
 from fedhaw.flower.history import RoundReport
 from fedhaw.flower.intake import Intake, Question
-from fedhaw.flower.layout import LayerOf
+from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.memory import Memory
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.roster import Roster
@@ -61,8 +61,7 @@ class RuleStrategy(Strategy):
         round_deadline: seconds after which a round goes on without those who have not answered.
             Flower itself notices a dead node after 60 s; choose less, but more than the slowest
             client needs. Default: the `timeout` given to `start`.
-        nodes_timeout: seconds to wait for `min_available_nodes`, after which the run begins with
-            those who are there.
+        nodes_timeout: seconds to wait for `min_available_nodes`; then the run begins without them.
         seed: of the draws when only a fraction of the nodes takes part.
         node_clients: which client each registered node speaks for, from the name under which
             `flwr supernode register` knows it; nobody else may then use these clients' ids.
@@ -71,6 +70,7 @@ class RuleStrategy(Strategy):
             round on, and gives a client its weight even if its first upload is lost. Default:
             only when a fraction of the nodes takes part.
         layer_of: the layer an array belongs to, by the array's name; for FedLWS.
+        statistics: how the names of arrays end that are averaged and not learnt.
         uplink: losses to be had besides the real ones, by seed, round and client number, as in the
             simulator.
         checkpoint: file in which model, rule state and round are kept; if it is there when `start`
@@ -104,6 +104,7 @@ class RuleStrategy(Strategy):
         node_clients: Mapping[str, str] | None = None,
         roll_call: bool | None = None,
         layer_of: LayerOf | None = None,
+        statistics: Sequence[str] = STATISTICS,
         uplink: Uplink | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1,
@@ -132,7 +133,7 @@ class RuleStrategy(Strategy):
         self.reports: list[RoundReport] = []
         self.roster = Roster(bound=node_clients)
         self._train_metrics = train_metrics_aggr_fn or weighted_mean
-        self._aggregator = Aggregator(rule, layer_of)
+        self._aggregator = Aggregator(rule, layer_of, statistics)
         self._recruiter = Recruiter(
             roster=self.roster,
             minimum=self.settings.nodes_needed,

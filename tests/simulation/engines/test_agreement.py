@@ -90,12 +90,13 @@ def test_a_lone_last_sample_joins_the_batch_before_it(make: Any, buffers: str) -
 
 def test_what_a_function_leaves_in_its_module_reaches_nobody_else(make: Any) -> None:
     def untidy(module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> float:
-        module.visits = getattr(module, "visits", 0) + 1
+        visits = int(getattr(module, "visits", 0)) + 1
+        module.visits = visits  # type: ignore[assignment]
         if len(x) in (40, 7):
             module[1].requires_grad_(False)  # type: ignore[index]
             module.register_forward_hook(lambda *parts: parts[2] * 2)
         trainable = [p for p in module.parameters() if p.requires_grad]
-        loss = nn.functional.cross_entropy(module(x), y) * module.visits
+        loss = nn.functional.cross_entropy(module(x), y) * visits
         with torch.no_grad():
             for p, g in zip(trainable, torch.autograd.grad(loss, trainable), strict=True):
                 p.sub_(g, alpha=0.1)
