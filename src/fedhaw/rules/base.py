@@ -124,9 +124,10 @@ class Round:
         if isinstance(self.client_models, (list, tuple)):
             set_field(self, "client_models", self._stack(self.client_models))
         for name in ("global_model", "client_models"):
-            if array_api_compat.is_torch_array(getattr(self, name)):
+            model = getattr(self, name)
+            if not isinstance(model, np.ndarray) and array_api_compat.is_torch_array(model):
                 # A model that remembers how it was made would keep every round before it alive.
-                set_field(self, name, getattr(self, name).detach())
+                set_field(self, name, model.detach())
         K = self._check_models()
         set_field(self, "clients", self._check_names(K))
         set_field(self, "num_examples", self._check_examples(K))
@@ -299,7 +300,7 @@ class Round:
 
 
 def _require_array(what: str, value: object) -> None:
-    if not array_api_compat.is_array_api_obj(value):
+    if not isinstance(value, np.ndarray) and not array_api_compat.is_array_api_obj(value):
         raise InvalidRound(
             f"{what} must be an array, NumPy or torch; got {type(value).__name__}: convert it."
         )

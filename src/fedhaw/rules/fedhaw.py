@@ -158,10 +158,11 @@ class FedHAW:
         if lambda_of is None:
             lambda_of = self._with_newcomers(state.lambda_of, round)
         scale, s = np.exp(state.gamma), state.weights
+        unchanged_cohort = round.names == state.clients and lambda_of == state.lambda_of
         along_w, along_U = direction_products(
             w,
             W,
-            _cohort_weights(lambda_of, round.names),
+            s if unchanged_cohort else _cohort_weights(lambda_of, round.names),
             None if U is None else like(W, U, keep_dtype=True),
             tolerances=(
                 ROUNDING[0] * self.eta / max(self.eta_gamma * scale, TINY),

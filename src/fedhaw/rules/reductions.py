@@ -150,7 +150,7 @@ def summing_to_one(s: Vector, W: Array) -> Array:
     gain that fraction of the whole model. All weights, and 1, are multiples of the last place of
     the smallest one that is not 0, so that one can take up the rest exactly.
     """
-    weights = to_vector(like(W, s))
+    weights = to_vector(like(W, s)).copy()
     smallest = np.where(weights > 0, weights, np.inf).argmin()
     weights[smallest] += 1.0 - weights.sum()
     return like(W, weights)
@@ -225,8 +225,8 @@ def update_spread(
     def spread(updates: Array, block: slice) -> Array:
         means = rows @ updates
         average[block] = w[block] + means[0]
-        rest = updates - means[1]
-        return xp.concat([(means[0] @ means[0])[None], xp.linalg.vecdot(rest, rest)])
+        updates -= means[1]
+        return xp.concat([(means[0] @ means[0])[None], xp.linalg.vecdot(updates, updates)])
 
     sums = _sums_over_updates(w, W, layers, spread)
     return sums[:, 0], sums[:, 1:], average
@@ -235,7 +235,10 @@ def update_spread(
 def _sums_over_updates(
     w: Array, W: Array, layers: Sequence[slice], function: Callable[[Array, slice], Array]
 ) -> Vector:
-    """For each layer, the float64 sum of `function(updates, block)` over its blocks of columns."""
+    """For each layer, the float64 sum of `function(updates, block)` over its blocks of columns.
+
+    The updates are the function's own, to overwrite if it likes.
+    """
     columns = _columns(W, _block_elements(W, own_threads=True))
     blocks = [
         (index, slice(layer.start + block.start, layer.start + block.stop))
