@@ -176,3 +176,19 @@ def test_damage_is_noticed(data: st.DataObject, tmp_path_factory: pytest.TempPat
         np.testing.assert_array_equal(read.y_train, DIVIDED["y_train"])
         return
     assert "damaged.npz" in refusal
+
+
+def test_a_shape_that_is_not_of_numbers_is_refused(tmp_path: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}\n"
+    with zipfile.ZipFile(tmp_path / "odd.npz", "w") as archive:
+        size = len(header).to_bytes(2, "little")
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + size + header + b"\0" * 4)
+    with pytest.raises(DataError, match="damaged"):
+        load_archive(tmp_path / "odd.npz")
+
+
+def test_more_classes_than_anybody_has_are_refused(tmp_path: Path) -> None:
+    x, y = np.zeros((4, 3), np.float32), np.array([0, 1, 0, 1])
+    np.savez(tmp_path / "many.npz", x_train=x, y_train=y, x_test=x, y_test=y, classes=2**40)
+    with pytest.raises(DataError, match=r"many\.npz .* classes .* is 1099511627776"):
+        load_archive(tmp_path / "many.npz")

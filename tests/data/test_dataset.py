@@ -163,3 +163,17 @@ def test_floats_pass_unchanged(scale: Any) -> None:
 def test_an_unknown_scale_is_refused() -> None:
     with pytest.raises(DataError, match="choose one of: matched, authors"):
         scaled(simple(GREY), "unit")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("classes", ["3", 3.5, True, 0, 10**7])
+def test_a_number_of_classes_that_is_none_is_refused(classes: Any) -> None:
+    x, y = np.zeros((4, 3), np.float32), np.zeros(4, np.int64)
+    with pytest.raises(DataError, match="classes of arrays is"):
+        from_arrays(x, y, x, y, classes=classes)
+
+
+def test_a_tensor_that_requires_a_gradient_gives_its_numbers() -> None:
+    x = torch.ones(4, 3, requires_grad=True)
+    dataset = from_arrays(x, [0, 1, 0, 1], x.detach(), [0, 1, 0, 1], classes=np.int64(3))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(dataset.x_train, np.ones((4, 3)))
+    assert dataset.classes == 3

@@ -17,13 +17,9 @@ def test_gives_the_letters_lists_in_order(shared: Path, name: str) -> None:
     np.testing.assert_array_equal(evaluation, stored[1])
 
 
-@given(samples=st.integers(2, 3000), classes=st.integers(1, 150), seed=st.integers(0, 2**32 - 1))
+@given(samples=st.integers(1, 3000), classes=st.integers(1, 150), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=100, deadline=None)
 def test_parts_never_overlap_and_cover_the_test_set(samples: int, classes: int, seed: int) -> None:
-    if samples < 5:
-        with pytest.raises(DataError, match="proxy set"):
-            proxy_split(samples, classes, seed)
-        return
     proxy, evaluation = proxy_split(samples, classes, seed)
     assert len(proxy) == min(10 * classes, samples // 5)
     both = np.concatenate([proxy, evaluation])
@@ -47,6 +43,11 @@ def test_takes_labels_in_place_of_their_number() -> None:
 def test_a_size_that_empties_a_part_is_refused(size: int) -> None:
     with pytest.raises(DataError, match="1 to 499"):
         proxy_split(500, 10, size=size)
+
+
+def test_no_test_samples_at_all_are_refused() -> None:
+    with pytest.raises(DataError, match="0 test samples"):
+        proxy_split(0, 10)
 
 
 def test_overlapping_lists_in_a_file_are_refused(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ _DAMAGE = (
     zlib.error,
     EOFError,
     ValueError,
+    TypeError,  # a shape of something else than whole numbers
     NotImplementedError,  # a compression that zipfile does not know
     RuntimeError,  # an encrypted entry; includes RecursionError from a crafted header
     SyntaxError,

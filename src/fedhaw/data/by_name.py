@@ -17,11 +17,13 @@ from fedhaw.data.partitions import (
 
 Split: TypeAlias = Literal["letter", "dirichlet", "iid", "shards", "holders"]
 
+DEFAULT_CLIENTS = 10
+
 
 def split(
     dataset: Dataset,
     how: Split | str = "letter",
-    clients: int = 10,
+    clients: int | None = None,
     *,
     alpha: float = 1.0,
     seed: int | None = None,
@@ -37,7 +39,8 @@ def split(
         how: "letter", "dirichlet", "iid", "shards", "holders" (a client for each value of
             `Dataset.holders`), or FILE.npz or FILE.npz:NAME, a split stored by `write_partition`
             or one of several in a file.
-        clients: K; must fit where the data says who the clients are.
+        clients: K, default 10, or as many as there are where the data or the file says who the
+            clients are; must fit there.
         alpha: concentration of "letter" and "dirichlet".
         seed: default 1 for "letter", the letter's, and 0 for the others.
         min_size: fewest samples of a client, for "dirichlet".
@@ -49,7 +52,8 @@ def split(
     Raises:
         DataError: no such split, or it cannot be made.
     """
-    labels = dataset.y_train
+    labels, asked = dataset.y_train, clients
+    clients = DEFAULT_CLIENTS if asked is None else asked
     match how:
         case "letter":
             whole = labels if dataset.whole_labels is None else dataset.whole_labels
@@ -64,7 +68,7 @@ def split(
         case "holders":
             if dataset.holders is None:
                 raise DataError(f"{dataset.name} does not say who held its samples; split it.")
-            return _as_many(by_holder(dataset.holders), clients, f"the holders of {dataset.name}")
+            return _as_many(by_holder(dataset.holders), asked, f"the holders of {dataset.name}")
     file, dot, name = how.partition(".npz")
     if not dot:
         raise DataError(
@@ -72,11 +76,11 @@ def split(
         )
     whole = labels if dataset.whole_labels is None else dataset.whole_labels
     parts = read_partition(file + dot, name.removeprefix(":") or None, len(whole))
-    return _as_many(restrict(parts, len(labels)), clients, how)
+    return _as_many(restrict(parts, len(labels)), asked, how)
 
 
-def _as_many(parts: list[Indices], clients: int, origin: str) -> list[Indices]:
-    if len(parts) != clients:
+def _as_many(parts: list[Indices], clients: int | None, origin: str) -> list[Indices]:
+    if clients not in (None, len(parts)):
         raise DataError(
             f"There are {len(parts)} clients in {origin}, not {clients}; ask for {len(parts)}."
         )

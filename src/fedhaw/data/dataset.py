@@ -5,6 +5,7 @@ them into a network's input. Feature vectors are float32 and are used as they ar
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +23,10 @@ CHANNELS = (1, 3, 4)
 
 MOST_CLASSES_UNASKED = 1_000
 """More classes than this, and than samples, are taken for a mistake unless `classes` says so."""
+
+
+MOST_CLASSES = 1_000_000
+"""No data set has more; a file that says so was made by mistake, or to fill the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,12 +267,17 @@ def _whole_numbers(values: ArrayLike, name: str, part: str, length: int | None) 
 def _count_classes(labels: list[Labels], classes: int | None, name: str) -> int:
     largest = max(int(part.max()) for part in labels if len(part))
     if classes is not None:
+        whole = isinstance(classes, Integral) and not isinstance(classes, bool)
+        if not whole or not 1 <= classes <= MOST_CLASSES:
+            raise DataError(
+                f"classes of {name} is {classes!r}; give a whole number, 1 to {MOST_CLASSES:,}."
+            )
         if largest >= classes:
             raise DataError(
                 f"A label of {name} is {largest}, beyond the last of its {classes} classes, "
                 f"{classes - 1}; correct the labels or the number of classes."
             )
-        return classes
+        return int(classes)
     if largest >= max(MOST_CLASSES_UNASKED, sum(map(len, labels))):
         raise DataError(
             f"A label of {name} is {largest}, more than there are samples; number the classes "
@@ -278,8 +288,10 @@ def _count_classes(labels: list[Labels], classes: int | None, name: str) -> int:
 
 def _as_array(values: ArrayLike, name: str, part: str) -> NDArray[Any]:
     try:
-        array = np.asarray(values)
-    except ValueError:  # a ragged list
+        # A torch tensor that requires a gradient gives its numbers only when detached.
+        detach = getattr(values, "detach", None)
+        array = np.asarray(detach() if callable(detach) else values)
+    except (ValueError, TypeError, RuntimeError):  # a ragged list, or a tensor on another device
         array = np.empty((), dtype=object)
     if array.dtype.kind not in "biuf":
         raise DataError(

@@ -27,18 +27,19 @@ def proxy_split(
         classes: how many classes there are.
         seed: of the shuffle.
         size: how large the proxy part is, default 10 x classes, but at most a fifth of the test
-            set, so that a small one is still worth testing on.
+            set, so that a small one is still worth testing on; fewer than 5 test samples have none.
 
     Returns:
         Indices of the proxy part and of the evaluation part, in shuffled order.
 
     Raises:
-        DataError: one of the parts would be empty.
+        DataError: there would be nothing to evaluate on, or no proxy part though one was asked for.
     """
     samples = test if isinstance(test, int) else len(np.asarray(test))
+    least = 0 if size is None else 1
     if size is None:
         size = min(SAMPLES_PER_CLASS * classes, samples // LARGEST_SHARE)
-    if not 1 <= size < samples:
+    if not least <= size < samples:
         raise DataError(
             f"A proxy set of {size} cannot be taken from {samples} test samples and leave some to "
             f"evaluate on; choose a size from 1 to {samples - 1}."
