@@ -222,7 +222,7 @@ def uplink_of(what: "Uplink | float | str | os.PathLike[str] | None") -> Uplink 
     Raises:
         InvalidUplink: it is none of these.
     """
-    if what is None or isinstance(what, Uplink):
+    if what is None or (isinstance(what, Uplink) and not isinstance(what, type)):
         return what
     if isinstance(what, (str, os.PathLike)):
         return RecordedUplink.read(what)

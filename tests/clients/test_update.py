@@ -41,6 +41,9 @@ def test_unknown_names_are_refused(name: str) -> None:
         {"proximal": float("inf")},
         {"epochs": 0},
         {"batch": 2.5},
+        {"epochs": True},
+        {"eta": "x"},
+        {"loss": 5},
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, object]) -> None:

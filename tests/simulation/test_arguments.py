@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 from torch import nn
 
-from fedhaw import FedAvg, FedhawError, History
+from fedhaw import FedAvg, FedhawError, FedLAW, History
 from fedhaw.clients import LocalUpdate
-from fedhaw.uplink import RecordedUplink
+from fedhaw.data import Dataset, write_partition
+from fedhaw.uplink import LetterUplink, RecordedUplink
 
 Simulate = Callable[..., History]
 
@@ -82,6 +84,18 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "device": ({"device": "tpu9"}, "device 'tpu9' cannot be used"),
     "checkpoint_every": ({"checkpoint_every": 0}, "checkpoint_every is 0"),
     "on_round": ({"on_round": "print"}, "on_round is 'print'"),
+    "deadline text": ({"deadline": "5"}, "deadline is '5'; it must be a number"),
+    "also_scales type": ({"also_scales": 5}, "also_scales is 5"),
+    "data_dir": ({"data": "mnist", "data_dir": 5}, "data_dir is 5"),
+    "split ragged": ({"split": [[1, [2]], [3]], "clients": None}, "split of client 0 is object"),
+    "uplink class": ({"uplink": LetterUplink}, "give None, the letter's p_e"),
+    "model class": ({"model": nn.Linear}, "function without arguments that returns"),
+    "model raising": ({"model": lambda: 1 / 0}, "which failed (ZeroDivisionError"),
+    "model huge": ({"model": "mlp-9999999999999"}, "does not fit this machine's memory"),
+    "model absurd": ({"model": "mlp-" + "9" * 30}, "no model named"),
+    "epochs bool": ({"epochs": True}, "epochs is True"),
+    "resume": ({"resume": "no"}, "resume is 'no'; it must be True or False"),
+    "name": ({"name": 5}, "name is 5"),
     "out": ({"out": 3}, "out is 3"),
 }  # fmt: skip
 
@@ -139,3 +153,30 @@ def test_the_rules_alone_need_no_torch() -> None:
 def test_importing_the_package_does_not_import_torch() -> None:
     code = "import fedhaw, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_numpys_whole_numbers_will_do(run: Simulate) -> None:
+    plain = run(FedAvg(), batch=16, epochs=2, rounds=1)
+    numpy = run(FedAvg(), batch=np.int64(16), epochs=np.int32(2), rounds=np.int64(1))
+    assert plain.run["config"] == numpy.run["config"]
+
+
+def test_where_the_data_names_the_clients_nobody_else_must(
+    run: Simulate, tiny: Dataset, tmp_path: Path
+) -> None:
+    held = replace(tiny, holders=np.arange(120) % 7)
+    assert (
+        len(run(FedAvg(), data=held, split="holders", clients=None, rounds=1).run["clients"]) == 7
+    )
+    write_partition(tmp_path / "three.npz", list(np.arange(120).reshape(3, 40)))
+    stored = run(FedAvg(), split=str(tmp_path / "three.npz"), clients=None, rounds=1)
+    assert len(stored.run["clients"]) == 3
+
+
+def test_a_handful_of_test_samples_suffices_unless_the_rule_wants_some(
+    run: Simulate, tiny: Dataset
+) -> None:
+    few = replace(tiny, x_test=tiny.x_test[:4], y_test=tiny.y_test[:4])
+    assert run(FedAvg(), data=few, rounds=1).finished
+    with pytest.raises(FedhawError, match="asks for proxy data"):
+        run(lambda federation: FedLAW(federation.proxy_losses()), data=few, rounds=1)

@@ -24,6 +24,7 @@ from fedhaw.simulation import Federation, History
 from fedhaw.simulation.engines import ClientReport
 from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.run import simulate
+from fedhaw.simulation.stand_ins import LastModels
 
 Simulate = Callable[..., History]
 
@@ -174,6 +175,20 @@ def test_the_last_received_model_stands_in(run: Simulate) -> None:
     assert torch.equal(W1[3], W0[3])
     assert arrived3.all()
     assert torch.equal(W3[2], W1[2])
+
+
+def test_memory_for_last_models_grows_with_those_heard_from() -> None:
+    last = LastModels(3, torch.device("cpu"))
+    w, W = torch.zeros(3), torch.arange(6.0).view(2, 3)
+    last.keep([10**12, 7], W, lost={7})
+    models = torch.full((2, 3), torch.nan)
+    received = last.fill([7, 10**12], models, np.zeros(2, dtype=np.bool_), w)
+    assert received.tolist() == [False, True]
+    assert torch.equal(models, torch.stack([w, W[0]]))
+    again = LastModels(3, torch.device("cpu"))
+    again.unpack(last.pack())
+    assert again.pack()["clients"].tolist() == [10**12]
+    np.testing.assert_array_equal(again.pack()["models"], W[:1].numpy())
 
 
 def test_nothing_stands_in_when_asked(run: Simulate) -> None:

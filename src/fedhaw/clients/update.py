@@ -10,6 +10,7 @@ The optimiser starts afresh every round: nothing but the model outlives one.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Literal, TypeAlias
 
 import torch
@@ -53,14 +54,19 @@ class LocalUpdate:
     def __post_init__(self) -> None:
         if self.optimiser not in ("sgd", "adam"):
             raise InvalidUpdate(f'optimiser is {self.optimiser!r}; choose "sgd" or "adam".')
-        for name, least in (("epochs", 1), ("batch", 1)):
+        for name in ("epochs", "batch"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
+            if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
                 raise InvalidUpdate(f"{name} is {value!r}; it must be a whole number, 1 or more.")
+            object.__setattr__(self, name, int(value))  # torch wants no other kind
         for name in ("eta", "weight_decay", "proximal"):
             value = getattr(self, name)
-            if not 0 <= value < float("inf"):
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if not number or not 0 <= value < float("inf"):
                 raise InvalidUpdate(f"{name} is {value!r}; it must be a finite number, 0 or more.")
+
+        if not callable(self.loss):
+            raise InvalidUpdate(f"loss is {self.loss!r}; it must be a function (outputs, labels).")
 
     @property
     def is_plain_sgd(self) -> bool:

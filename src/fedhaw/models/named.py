@@ -26,9 +26,21 @@ def build(name: str, input_shape: tuple[int, ...], classes: int) -> nn.Module:
         UnsupportedModule: there is no such model, or not for samples of this shape.
     """
     kind, *rest = name.split("-")
-    if not all(width.isdecimal() and int(width) > 0 for width in rest):
+    # Eighteen digits fit 64 bits; longer widths are no model's.
+    if not all(width.isdecimal() and len(width) < 19 and int(width) > 0 for width in rest):
         raise _unknown(name)
     widths = [int(width) for width in rest]
+    try:
+        return _built(name, kind, widths, input_shape, classes)
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+        raise UnsupportedModule(
+            f"{name} does not fit this machine's memory; choose a smaller width."
+        ) from error
+
+
+def _built(
+    name: str, kind: str, widths: list[int], input_shape: tuple[int, ...], classes: int
+) -> nn.Module:
     match kind, widths:
         case "mlp", _:
             return mlp((prod(input_shape), *(widths or (128, 128)), classes))

@@ -99,6 +99,11 @@ class Federation:
 
     def proxy_losses(self, batch: int = 64) -> tuple[ProxyLoss, ...]:
         """The loss of a model on each minibatch of the proxy part, for FedLAW."""
+        if not len(self.y_proxy):
+            raise InvalidSimulation(
+                f"The rule asks for proxy data, but with only {len(self.y_test)} test samples none "
+                "are set aside for it; use a larger test set or another rule."
+            )
         x, y = self.x_proxy.to(self.device), self.y_proxy.to(self.device)
         # A rule has parameters only; batch norm takes the minibatch's statistics in any case.
         return proxy_loss(self.module, self.loss, x, y, batch, Layout.of(self.module))
@@ -126,7 +131,7 @@ def prepare(
     """Load, share out and check everything; see `fedhaw.simulate` for the arguments."""
     place = _device(device)
     dataset = _dataset(data, data_dir)
-    also_scales = (also_scales,) if isinstance(also_scales, str) else tuple(also_scales)
+    also_scales = _scales(also_scales)
     parts = _parts(dataset, split, clients, alpha, split_seed)
     module = _module(model, dataset, seed)
     layout = Layout.of(module, buffers)
@@ -174,6 +179,13 @@ def prepare(
     return federation, TrainingData(x_train, y_train, parts)
 
 
+def _scales(scales: Sequence[Scale] | Scale) -> tuple[Scale, ...]:
+    named = (scales,) if isinstance(scales, str) else scales
+    if not isinstance(named, Sequence) or not all(isinstance(scale, str) for scale in named):
+        raise InvalidSimulation(f"also_scales is {scales!r}; give a list of scales' names.")
+    return tuple(named)
+
+
 def _device(device: str | torch.device) -> torch.device:
     try:
         place = torch.device(device)
@@ -196,6 +208,8 @@ def _dataset(
             f"data is a {type(data).__name__}; give a data set's name, FILE.npz, or a Dataset made "
             "with fedhaw.data.from_arrays."
         )
+    if data_dir is not None and not isinstance(data_dir, (str, os.PathLike)):
+        raise InvalidSimulation(f"data_dir is {data_dir!r}; it must be the path of a folder.")
     return load(os.fspath(data), data_dir)
 
 
@@ -207,8 +221,7 @@ def _parts(
     split_seed: int | None,
 ) -> list[NDArray[np.int64]]:
     if isinstance(split, str):
-        count = 10 if clients is None else clients
-        return split_by_name(dataset, split, count, alpha=alpha, seed=split_seed)
+        return split_by_name(dataset, split, clients, alpha=alpha, seed=split_seed)
     if not isinstance(split, Sequence) or not len(split):
         raise InvalidSimulation(
             f"split is {split!r}; give a split's name, or a list of index arrays, one a client."
@@ -221,7 +234,10 @@ def _parts(
 
 
 def _indices(part: ArrayLike, client: int, samples: int) -> NDArray[np.int64]:
-    indices = np.asarray(part)
+    try:
+        indices = np.asarray(part)
+    except ValueError:  # a list of lists of different lengths
+        indices = np.empty(1, dtype=np.object_)
     if indices.size == 0:
         return np.zeros(0, dtype=np.int64)
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
@@ -244,13 +260,26 @@ def _module(model: ModelSource, dataset: Dataset, seed: int) -> nn.Module:
         torch.manual_seed(seed)
         if isinstance(model, str):
             return build(model, dataset.input_shape, dataset.classes)
-        module = model() if callable(model) else None
+        module = _made(model) if callable(model) else None
     if not isinstance(module, nn.Module):
         raise InvalidSimulation(
             f"model is {model!r}; give a model's name, a torch module, or a function without "
             "arguments that returns one."
         )
     return module
+
+
+def _made(function: Callable[[], nn.Module]) -> nn.Module:
+    try:
+        return function()
+    except FedhawError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise InvalidSimulation(
+            f"model is {function!r}, which failed ({type(error).__name__}: {reason}); give a "
+            "function without arguments that returns a torch module, or the module itself."
+        ) from error
 
 
 def _update(update: str | ClientUpdate, eta: float, epochs: int, batch: int) -> ClientUpdate:

@@ -125,12 +125,18 @@ def simulate(
     )  # fmt: skip
     _check_whole(0, 2**32 - 1, seed=seed, split_seed=split_seed)
     _check_number(alpha=alpha, eta=eta)
+    if deadline is not None:
+        _check_number(deadline=deadline)
     _check_choice("stand_in", stand_in, get_args(StandIn))
     _check_choice("engine", engine, get_args(EngineName))
     if on_round is not None and not callable(on_round):
         raise InvalidSimulation(f"on_round is {on_round!r}; it must be a function of a record.")
     if out is not None and not isinstance(out, (str, os.PathLike)):
         raise InvalidSimulation(f"out is {out!r}; it must be the path of a folder.")
+    if not isinstance(resume, bool):
+        raise InvalidSimulation(f"resume is {resume!r}; it must be True or False.")
+    if name is not None and not isinstance(name, str):
+        raise InvalidSimulation(f"name is {name!r}; it must be a text.")
     channel = uplink_of(uplink)
     federation, training = prepare(
         data, model=model, clients=clients, split=split, alpha=alpha, split_seed=split_seed,
@@ -216,7 +222,7 @@ def _start(loop: Loop, checkpoint: Checkpoint | None) -> Progress:
     initial = federation.initial_model.clone()
     last = None
     if loop.stand_in == "last":
-        last = LastModels(federation.clients, federation.layout.size, federation.device)
+        last = LastModels(federation.layout.size, federation.device)
     if checkpoint is None:
         return Progress(0, initial, loop.rule.init(), last)
     initial.copy_(torch.from_numpy(checkpoint.model))

@@ -3,8 +3,8 @@
 - ``"global"`` (the letter): the global model that was sent out, so the client pulls towards "no
   change". The rule is told that the upload was lost.
 - ``"last"``: the client's last model that did arrive; the global model if none ever did. The rule
-  takes it for an upload. The server must keep a model of every client: K x P numbers, of which a
-  row is touched only once its client has been heard of.
+  takes it for an upload. The server keeps a model of every client it has heard from: in the end
+  K x P numbers.
 - ``"none"``: nothing; the round consists of the arrivals.
 
 A round in which nothing arrives leaves the model as it is, whichever was chosen.
@@ -25,22 +25,19 @@ class LastModels:
     """The last model of each client that arrived.
 
     Args:
-        clients: K.
         parameters: P.
         device: where models live.
     """
 
-    def __init__(self, clients: int, parameters: int, device: torch.device) -> None:
-        # Memory that is never written is never taken from the machine.
-        self._models = torch.empty((clients, parameters), device=device)
-        self._known = np.zeros(clients, dtype=np.bool_)
+    def __init__(self, parameters: int, device: torch.device) -> None:
+        self._parameters, self._device = parameters, device
+        self._models: dict[int, Tensor] = {}
 
     def keep(self, cohort: Sequence[int], models: Tensor, lost: Container[int]) -> None:
         """Remember the rows of `models`, (K, P), of the clients that were not lost."""
         for client, model in zip(cohort, models, strict=True):
             if client not in lost:
-                self._models[client] = model
-                self._known[client] = True
+                self._row(client).copy_(model)
 
     def fill(
         self,
@@ -52,25 +49,30 @@ class LastModels:
         """Overwrite the rows that did not arrive; return which rows the rule may call received."""
         for position in np.flatnonzero(~arrived).tolist():
             client = cohort[position]
-            models[position] = self._models[client] if self._known[client] else global_model
-        received: NDArray[np.bool_] = arrived | self._known[np.asarray(cohort)]
+            models[position] = self._models.get(client, global_model)
+        known = np.array([client in self._models for client in cohort], dtype=np.bool_)
+        received: NDArray[np.bool_] = arrived | known
         return received
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint stores: who is known, and their models."""
-        clients = np.flatnonzero(self._known)
-        return {
-            "clients": clients.astype(np.int64),
-            "models": self._models[torch.from_numpy(clients)].cpu().numpy(),
-        }
+        clients = sorted(self._models)
+        models = np.empty((len(clients), self._parameters), dtype=np.float32)
+        for row, client in zip(models, clients, strict=True):
+            row[:] = self._models[client].cpu().numpy()
+        return {"clients": np.array(clients, dtype=np.int64), "models": models}
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `pack` gave."""
-        clients = arrays["clients"].astype(np.int64)
-        self._known[:] = False
-        self._known[clients] = True
-        models = torch.from_numpy(arrays["models"]).to(self._models.device)
-        self._models[torch.from_numpy(clients)] = models
+        self._models.clear()
+        for client, model in zip(arrays["clients"].tolist(), arrays["models"], strict=True):
+            self._row(client).copy_(torch.from_numpy(model))
+
+    def _row(self, client: int) -> Tensor:
+        """(P,) the client's place, made when it is first heard from."""
+        if client not in self._models:
+            self._models[client] = torch.empty(self._parameters, device=self._device)
+        return self._models[client]
 
 
 def fill_with_global(models: Tensor, arrived: NDArray[np.bool_], global_model: Tensor) -> None:
