@@ -49,8 +49,13 @@ class Content:
     finished: bool = False
 
 
-def parse(file: Path) -> Content:
+def parse(file: Path, *, as_far_as_possible: bool = False) -> Content:
     """Read a history; a last line without its newline does not count.
+
+    Args:
+        file: the history.
+        as_far_as_possible: stop at the first line that cannot be, once the first one is there: a
+            power cut may leave zeros or garbage behind what was safely on the disk.
 
     Raises:
         HistoryError: the file cannot be read, or is not a history.
@@ -61,7 +66,13 @@ def parse(file: Path) -> Content:
             for number, line in enumerate(lines, start=1):
                 end += len(line)
                 if line.endswith(b"\n"):
-                    _take(content, _decoded(line, number, file), number, end, file)
+                    try:
+                        _take(content, _decoded(line, number, file), number, end, file)
+                    except HistoryError:
+                        if content.run is None or not as_far_as_possible:
+                            raise
+                        content.finished = False  # what follows must go
+                        break
     except OSError as error:
         raise HistoryError(f"{file} cannot be read: {error.strerror}.") from error
     return content

@@ -208,6 +208,22 @@ def test_a_history_that_was_shortened_is_noticed(run: Simulate, tmp_path: Path) 
         run(HAW, out=tmp_path, rounds=6)
 
 
+@pytest.mark.parametrize("end", [b"\0" * 50 + b"\n", b'{"kind":"round","round":9}\n', b"\xff\n\n"])
+@pytest.mark.parametrize("finished", [False, True])
+def test_garbage_behind_the_checkpoint_does_no_harm(
+    run: Simulate, tmp_path: Path, end: bytes, finished: bool
+) -> None:
+    if finished:
+        run(HAW, out=tmp_path, checkpoint_every=2)
+    else:
+        with pytest.raises(Stop):
+            run(HAW, out=tmp_path, checkpoint_every=2, on_round=stop_after(3))
+    with (tmp_path / "history.jsonl").open("ab") as file:
+        file.write(end)
+    assert same(run(HAW, out=tmp_path, checkpoint_every=2), run(HAW))
+    assert History.read(tmp_path).finished
+
+
 def test_a_file_that_is_no_history_is_left_alone(run: Simulate, tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     file.write_text("my notes\n")

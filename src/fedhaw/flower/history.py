@@ -158,7 +158,7 @@ def describe_rule(rule: object) -> dict[str, Any]:
 def _length_of(path: Path, rounds: int) -> int:
     """How many bytes the first line and the first so many rounds take; 0 if they are not there."""
     try:
-        content = parse(path)
+        content = parse(path, as_far_as_possible=True)
     except HistoryError:
         return 0
     return content.ends[rounds - 1] if 0 < rounds <= len(content.ends) else 0

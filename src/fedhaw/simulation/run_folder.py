@@ -81,7 +81,7 @@ class RunFolder:
         self.run, self.finished = run, False
 
     def _go_on(self, run: Record) -> None:
-        content = parse(self.path)
+        content = parse(self.path, as_far_as_possible=True)
         if content.run is not None:
             self._refuse_another(content.run["config"], self.path)
         checkpoint = checkpoints.load_latest(self._checkpoints)
