@@ -103,11 +103,14 @@ class PerceptronPass:
         self.batch = batch
         self._weights, self._biases = self._layers_of(models)
         self._transposed = [weight.mT for weight in self._weights]
-        rows = models.shape[:-1]
-        # h_1 .. h_{L-1} and D_1 .. D_L; the last places hold z and log softmax(z).
-        self._h = [models.new_empty(*rows, batch, size) for size in sizes[1:]]
-        self._d = [models.new_empty(*rows, batch, size) for size in sizes[1:]]
-        self._minus_one = models.new_full((*rows, batch, 1), -1.0)
+        rows, hidden, classes = models.shape[:-1], sizes[1:-1], sizes[-1]
+        # Classes come first in z and D_L: softmax over few classes is several times faster across
+        # the samples than along each of them.
+        self._z, self._error = models.new_empty(2, *rows, classes, batch)
+        self._h = [models.new_empty(*rows, batch, size) for size in hidden]
+        self._d = [models.new_empty(*rows, batch, size) for size in hidden] + [self._error.mT]
+        self._d_transposed = [error.mT for error in self._d]
+        self._minus_one = models.new_full((*rows, 1, batch), -1.0)
         self._ones = models.new_ones(*rows, 1, batch)
         one_model = models.ndim == 1
         self._product = torch.mm if one_model else torch.bmm
@@ -125,7 +128,7 @@ class PerceptronPass:
             ([A,] batch) the loss of each sample before the step.
         """
         x = x.flatten(y.ndim)
-        loss = self._forward(x, y.unsqueeze(-1))
+        loss = self._forward(x, y.unsqueeze(-2))
         self._backward()
         self._accumulate(x, self._weights, self._biases, beta=1.0, alpha=-eta / self.batch)
         return loss
@@ -133,7 +136,7 @@ class PerceptronPass:
     def gradient(self, x: Tensor, y: Tensor, out: Tensor) -> Tensor:
         """Write the gradient of the mean loss to `out`, ([A,] P); see `descend` for the rest."""
         x = x.flatten(y.ndim)
-        loss = self._forward(x, y.unsqueeze(-1))
+        loss = self._forward(x, y.unsqueeze(-2))
         self._backward()
         weights, biases = self._layers_of(out)
         self._accumulate(x, weights, biases, beta=0.0, alpha=1.0 / self.batch)
@@ -155,15 +158,12 @@ class PerceptronPass:
 
     def _forward(self, x: Tensor, y: Tensor) -> Tensor:
         below = x
-        for weight, bias, h in zip(self._transposed, self._biases, self._h, strict=True):
-            self._add_product(bias, below, weight, out=h)
-            if h is not self._h[-1]:
-                h.relu_()
-            below = h
-        z, error = self._h[-1], self._d[-1]
-        torch.log_softmax(z, -1, out=error)
-        loss = error.gather(-1, y).neg_().squeeze(-1)
-        error.exp_().scatter_add_(-1, y, self._minus_one)
+        for weight, bias, h in zip(self._transposed, self._biases, self._h, strict=False):
+            below = self._add_product(bias, below, weight, out=h).relu_()
+        self._add_product(self._biases[-1], below, self._transposed[-1], out=self._z.mT)
+        torch.log_softmax(self._z, -2, out=self._error)
+        loss: Tensor = self._error.gather(-2, y).neg_().squeeze(-2)
+        self._error.exp_().scatter_add_(-2, y, self._minus_one)
         return loss
 
     def _backward(self) -> None:
@@ -176,8 +176,9 @@ class PerceptronPass:
     def _accumulate(
         self, x: Tensor, weights: list[Tensor], biases: list[Tensor], beta: float, alpha: float
     ) -> None:
-        for weight, bias, error, below in zip(
-            weights, biases, self._d, [x, *self._h[:-1]], strict=True
-        ):
-            self._add_product(weight, error.mT, below, beta=beta, alpha=alpha, out=weight)
-            self._add_product(bias, self._ones, error, beta=beta, alpha=alpha, out=bias)
+        below = x
+        for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            transposed = self._d_transposed[i]
+            self._add_product(weight, transposed, below, beta=beta, alpha=alpha, out=weight)
+            self._add_product(bias, self._ones, self._d[i], beta=beta, alpha=alpha, out=bias)
+            below = self._h[i] if i < len(self._h) else below

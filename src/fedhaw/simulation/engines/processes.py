@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedhaw.errors import FedhawError
 from fedhaw.simulation.engines.base import ClientReport
-from fedhaw.simulation.engines.federation import Federation
+from fedhaw.simulation.engines.federation import Federation, one_thread
 from fedhaw.simulation.engines.messages import Assignment, Task
 from fedhaw.simulation.engines.shared_memory import SharedTensor
 from fedhaw.simulation.engines.worker_process import WorkerDied, WorkerProcess
@@ -52,23 +52,42 @@ class ProcessesEngine:
         self._deadline = deadline
         self._failed_starts = 0
         count = max(1, min(workers or available_cores(), len(self._sizes)))
+        self._workers: list[WorkerProcess] = []
+        self._tensors: list[SharedTensor] = []
+        # Before there is anything to release: whatever fails on the way leaves nothing behind.
+        self._finish = weakref.finalize(self, _release, self._workers, self._tensors)
+        try:
+            self._open(federation, count)
+            for index in range(count):
+                self._workers.append(self._new_worker(index))
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise _unstartable(error) from error
+            raise
+
+    def _open(self, federation: Federation, count: int) -> None:
+        """Put everything that workers need into shared memory."""
         P = federation.layout.size
-        shared = {
-            "x": SharedTensor.of(federation.x),
-            "y": SharedTensor.of(federation.y),
-            "rows": SharedTensor.of(federation.rows),
-            "offsets": SharedTensor.of(torch.from_numpy(federation.offsets)),
-            "global_model": SharedTensor((P,)),
-            "client_models": SharedTensor((count, P)),
+
+        def shared(tensor: SharedTensor) -> SharedTensor:
+            self._tensors.append(tensor)
+            return tensor
+
+        parts = {
+            "x": shared(SharedTensor.of(federation.x)),
+            "y": shared(SharedTensor.of(federation.y)),
+            "rows": shared(SharedTensor.of(federation.rows)),
+            "offsets": shared(SharedTensor.of(torch.from_numpy(federation.offsets))),
+            "global_model": shared(SharedTensor((P,))),
+            "client_models": shared(SharedTensor((count, P))),
         }
-        self._global_model = shared["global_model"].tensor
-        self._client_models = shared["client_models"].tensor
-        assignment = _pickled(federation, {name: part.handle for name, part in shared.items()})
+        self._global_model = parts["global_model"].tensor
+        self._client_models = parts["client_models"].tensor
+        handles: dict[str, object] = {name: part.handle for name, part in parts.items()}
+        assignment = shared(_pickled(federation, handles))
         self._assignment = assignment.handle.descriptor
-        tensors = [*shared.values(), assignment]
-        self._inherited = [tensor.handle.descriptor for tensor in tensors]
-        self._workers = [self._new_worker(index) for index in range(count)]
-        self._finish = weakref.finalize(self, _release, self._workers, tensors)
+        self._inherited = [tensor.handle.descriptor for tensor in self._tensors]
 
     @property
     def pids(self) -> list[int]:
@@ -80,9 +99,11 @@ class ProcessesEngine:
     ) -> list[ClientReport]:
         """See `Engine`."""
         self._check(cohort)
-        self._global_model.copy_(global_model)
         try:
-            reports = dict(self._reports(round_index, cohort, out))
+            # The cores belong to the workers: a second thread here, for copying, waits for one.
+            with one_thread():
+                self._global_model.copy_(global_model)
+                reports = dict(self._reports(round_index, cohort, out))
         except BaseException:
             # Whoever is still busy would answer into a later round.
             for worker in list(self._workers):
@@ -168,7 +189,17 @@ class ProcessesEngine:
                     f"{FAILED_STARTS} worker processes in a row died while starting; see what they "
                     'wrote to standard error, or use engine="sequential".'
                 )
-        self._workers[worker.index] = self._new_worker(worker.index)
+        try:
+            self._workers[worker.index] = self._new_worker(worker.index)
+        except OSError as error:
+            raise _unstartable(error) from error
+
+
+def _unstartable(error: OSError) -> WorkersFailed:
+    return WorkersFailed(
+        f"Worker processes cannot be started ({error.strerror or error}); close other programs, "
+        'ask for fewer workers, or use engine="sequential".'
+    )
 
 
 def available_cores() -> int:
