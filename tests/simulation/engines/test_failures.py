@@ -1,5 +1,6 @@
 """Clients that fail are lost, by name and reason; everyone else is trained all the same."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -193,6 +194,41 @@ def test_workers_that_cannot_start_are_an_error_not_a_loop(
     trained = make("processes", workers=1, module=module)
     with pytest.raises(WorkersFailed, match="died while starting"):
         trained.train()
+
+
+def open_descriptors() -> int:
+    gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+@pytest.mark.parametrize(
+    ("what", "calls"), [("os.ftruncate", 0), ("os.ftruncate", 4), ("subprocess.Popen", 1)]
+)
+def test_an_engine_that_cannot_start_says_so_and_leaves_nothing(
+    make: Any, monkeypatch: pytest.MonkeyPatch, what: str, calls: int
+) -> None:
+    before, left = open_descriptors(), calls
+    module, _, name = what.rpartition(".")
+    real = getattr(sys.modules[module], name)
+    made: list[Any] = []
+
+    def failing_later(*arguments: Any, **options: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(28, "No space left on device")
+        made.append(real(*arguments, **options))
+        return made[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(what, failing_later)
+        with pytest.raises(WorkersFailed, match="No space left on device"):
+            make("processes", workers=2)
+    if what == "subprocess.Popen":
+        assert made[0].poll() is not None
+    made.clear()
+    assert open_descriptors() == before
 
 
 def is_alive(pid: int) -> bool:

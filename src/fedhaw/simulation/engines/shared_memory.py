@@ -36,9 +36,13 @@ class SharedTensor:
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> None:
         descriptor = _anonymous_file()
-        os.ftruncate(descriptor, math.prod(shape) * dtype.itemsize)
-        self.handle = Handle(descriptor, shape, dtype)
-        self.tensor = self.handle.open()
+        try:
+            os.ftruncate(descriptor, math.prod(shape) * dtype.itemsize)
+            self.handle = Handle(descriptor, shape, dtype)
+            self.tensor = self.handle.open()
+        except BaseException:
+            os.close(descriptor)
+            raise
 
     @classmethod
     def of(cls, tensor: Tensor) -> "SharedTensor":

@@ -5,7 +5,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 from fedhaw.simulation.engines.messages import READY, Answer, Task
@@ -13,6 +14,16 @@ from fedhaw.simulation.engines.messages import READY, Answer, Task
 
 class WorkerDied(Exception):
     """The process at the other end is gone; `str` says how it ended."""
+
+
+@contextmanager
+def _closed_on_failure(end: socket.socket) -> Iterator[None]:
+    """Close a socket if what it is for fails."""
+    try:
+        yield
+    except BaseException:
+        end.close()
+        raise
 
 
 class WorkerProcess:
@@ -39,7 +50,7 @@ class WorkerProcess:
             "from fedhaw.simulation.engines.worker import main; "
             f"main({theirs.fileno()}, {assignment}, {index})"
         )
-        with theirs:
+        with _closed_on_failure(ours), theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
