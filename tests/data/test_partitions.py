@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedhaw.data import (
@@ -143,6 +143,7 @@ def test_a_smaller_alpha_is_more_skewed() -> None:
     alpha=st.floats(1e-6, 1e3),
     seed=st.integers(0, 2**32 - 1),
 )
+@example(labels=np.array([0, 1, 2, 2, 3, 4, 5]), clients=7, alpha=1e-05, seed=655360)
 @settings(max_examples=100, deadline=None)
 def test_letter_split_is_a_partition_or_says_who_is_empty(
     labels: np.ndarray, clients: int, alpha: float, seed: int

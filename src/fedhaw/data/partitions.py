@@ -200,7 +200,8 @@ def _draw_shares(
     random: np.random.RandomState, alpha: float, open_to: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """(K,) shares summing to 1, zero for clients that take no more."""
-    shares: NDArray[np.float64] = random.dirichlet(np.full(len(open_to), alpha)) * open_to
+    with np.errstate(invalid="ignore"):  # NaN at a tiny alpha, dealt with below
+        shares: NDArray[np.float64] = random.dirichlet(np.full(len(open_to), alpha)) * open_to
     total = shares.sum()
     if not total > 0:  # underflow at a tiny alpha (0/0), or all of it fell to full clients
         shares = np.zeros(len(open_to))
