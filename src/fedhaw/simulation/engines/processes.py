@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedhaw.errors import FedhawError
 from fedhaw.simulation.engines.base import ClientReport
-from fedhaw.simulation.engines.federation import Federation
+from fedhaw.simulation.engines.federation import Federation, one_thread
 from fedhaw.simulation.engines.messages import Assignment, Task
 from fedhaw.simulation.engines.shared_memory import SharedTensor
 from fedhaw.simulation.engines.worker_process import WorkerDied, WorkerProcess
@@ -99,9 +99,11 @@ class ProcessesEngine:
     ) -> list[ClientReport]:
         """See `Engine`."""
         self._check(cohort)
-        self._global_model.copy_(global_model)
         try:
-            reports = dict(self._reports(round_index, cohort, out))
+            # The cores belong to the workers: a second thread here, for copying, waits for one.
+            with one_thread():
+                self._global_model.copy_(global_model)
+                reports = dict(self._reports(round_index, cohort, out))
         except BaseException:
             # Whoever is still busy would answer into a later round.
             for worker in list(self._workers):
