@@ -7,6 +7,7 @@ weights that the rule has just given the clients.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,13 @@ from torch import Tensor
 
 from fedhaw.models import Layout
 from fedhaw.rules import Round, Rule, aggregate_surviving
+from fedhaw.simulation.engines.federation import one_thread
+
+
+SMALL_ROUND = 4_000_000
+"""Numbers in a round's matrix up to which one thread aggregates. More would wait for each other
+after every short operation; on a machine with other work to do, FedLAW's hundreds of steps a round
+then take a hundred times as long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,18 +53,16 @@ class Entering:
         Whoever was refused has the global model's buffers, as well as its parameters, from here on.
         """
         learnt = self.layout.parameters
-        new, state, refused = aggregate_surviving(
-            rule,
-            state,
-            Round(
-                global_model=self.global_model[:learnt],
-                client_models=self.client_models[:, :learnt],
-                num_examples=self.num_examples,
-                received=self.received,
-                clients=self.clients,
-                layers=[layer for layer in self.layout.layers if layer.stop <= learnt],
-            ),
+        entering = Round(
+            global_model=self.global_model[:learnt],
+            client_models=self.client_models[:, :learnt],
+            num_examples=self.num_examples,
+            received=self.received,
+            clients=self.clients,
+            layers=[layer for layer in self.layout.layers if layer.stop <= learnt],
         )
+        with one_thread() if self.client_models.numel() <= SMALL_ROUND else nullcontext():
+            new, state, refused = aggregate_surviving(rule, state, entering)
         for position, client in enumerate(self.clients):
             if client in refused:
                 self.client_models[position, learnt:] = self.global_model[learnt:]
