@@ -72,7 +72,7 @@ WRONG = [
      "{file}: fedhaw has no option 'eta_gama'; did you mean eta_gamma?"),
     ('[rule]\nname = "fedhaw"\n[rule.options]\njacobian = "half"',
      "{file}: The option jacobian of fedhaw is 'half'; it must be diagonal or full."),
-    ('[rule]\nname = "fedadp"\n[rule.options]\nalpha = -1', "FedAdp needs a finite number alpha >= 0"),
+    ('[rule]\nname = "fedadp"\n[rule.options]\nalpha = -1', "FedAdp needs a finite number alpha"),
     ("cohort = 20", "{file}: A cohort of 20 cannot be drawn from 10 clients; ask for at most 10."),
     ("alpha = ", "{file} is not TOML: "),
 ]  # fmt: skip

@@ -20,7 +20,6 @@ from fedhaw.models import Layout
 from fedhaw.rules import Round, Rule, aggregate_surviving
 from fedhaw.simulation.engines.federation import one_thread
 
-
 SMALL_ROUND = 4_000_000
 """Numbers in a round's matrix up to which one thread aggregates. More would wait for each other
 after every short operation; on a machine with other work to do, FedLAW's hundreds of steps a round
