@@ -94,7 +94,6 @@ class Contender:
             stderr=subprocess.DEVNULL if self.name == "flower" else None,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)])},
-            start_new_session=True,
         )
         self._ask()
         self.first = time.perf_counter() - begin
