@@ -69,7 +69,7 @@ def by_torch_optim(
         named("fedprox+sgd-wd", eta=0.1, epochs=3, batch=16, weight_decay=0.1, mu=0.5),
         named("sgd", eta=0.1, batch=1000),
     ],
-    ids=str,
+    ids=lambda update: update.optimiser,
 )
 def test_training_matches_torch_optim(
     update: LocalUpdate, wrap: Callable[[nn.Module], nn.Module]
