@@ -250,7 +250,7 @@ def test_killed_at_many_random_moments_it_ends_the_same(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
-    assert report["kills"] >= 20
+    assert report["kills"] >= 5
     assert report["different outcomes"] == 1, report
 
 
