@@ -206,6 +206,39 @@ def test_after_a_resume_it_waits_for_the_clients_it_had(
     assert strategy.reports[0].clients == ("0", "1", "2", "3")
 
 
+@pytest.mark.parametrize("left", [False, True], ids=["still listed", "left during the round"])
+def test_after_a_resume_it_does_not_wait_for_the_dead(
+    left: bool, tmp_path: Path, flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    """A node may be dead and still be asked, because Flower lists it for another minute."""
+    file = tmp_path / "c.safetensors"
+    nodes = federation(flower)
+    nodes[2] = lambda message: None
+
+    class Counted(flower.Grid):  # type: ignore[name-defined,misc]
+        looks = 0
+
+        def get_nodes(self) -> Any:
+            self.looks += 1
+            if left and self.looks == 2:  # the first look was for training
+                nodes.pop(2, None)
+            return super().get_nodes()
+
+    def go_on(rounds: int) -> Any:
+        grid = Counted(nodes)
+        strategy = RuleStrategy(
+            fedhaw.FedAvg(), checkpoint=file, round_deadline=0.05, nodes_timeout=2.0
+        )
+        strategy.start(grid, arrays, num_rounds=rounds)
+        return grid, strategy
+
+    go_on(1)
+    nodes.pop(2, None)
+    grid, strategy = go_on(2)
+    assert grid.looks == 2  # one before training and one before evaluation: nobody to wait for
+    assert strategy.reports[0].clients == ("0", "1", "3")
+
+
 def test_after_a_resume_a_client_that_stays_away_keeps_its_weight(
     tmp_path: Path, flower: SimpleNamespace, arrays: ArrayRecord
 ) -> None:

@@ -123,6 +123,15 @@ class Deployment:
                 os.kill(pid, how)
         process.wait(30)
 
+    def wait_for(self, condition: Callable[[], Any], what: str, timeout: float) -> Any:
+        """Wait until the condition holds; if it never does, show what everybody said last."""
+        try:
+            return wait_for(condition, what, timeout)
+        except AssertionError:
+            for file in sorted(self.folder.glob("*.log")):
+                print(f"--- {file.name}", *self.log(file.stem).splitlines()[-25:], sep="\n")
+            raise
+
     def stop(self) -> None:
         for name in list(self.processes):
             self.kill(name)

@@ -65,7 +65,7 @@ def test_equals_the_simulator(three_nodes: Any, tmp_path: Path) -> None:
     three_nodes.run(EXAMPLE, rounds=3, out=tmp_path, round_deadline=120.0)
     recipe = read_recipe(EXAMPLE / "recipe.toml", rounds=3, engine="sequential")
     simulated = run_recipe(recipe, None)
-    flower.wait_for(lambda: flower.finished(tmp_path), "three rounds", 180)
+    three_nodes.wait_for(lambda: flower.finished(tmp_path), "three rounds", 180)
 
     deployed = History.read(tmp_path)
     assert deployed.lost.tolist() == [0, 0, 0]
@@ -87,13 +87,13 @@ def test_garbage_and_everybody_lost_and_a_node_killed_in_mid_round(
     }
     already = three_nodes.log("node2").count("Start `flwr-clientapp`")
     three_nodes.run(flower.APP, plan=plan, rounds=5, deadline=15.0, out=tmp_path)
-    flower.wait_for(
+    three_nodes.wait_for(
         lambda: three_nodes.log("node2").count("Start `flwr-clientapp`") == already + 4,
         "client 2 to begin round 4",
         120,
     )
     three_nodes.kill("node2", signal.SIGKILL)
-    flower.wait_for(lambda: flower.finished(tmp_path), "five rounds", 120)
+    three_nodes.wait_for(lambda: flower.finished(tmp_path), "five rounds", 120)
 
     rounds = [r for r in flower.records(tmp_path) if r["kind"] == "round"]
     reasons = [record["lost"] for record in rounds]
@@ -119,7 +119,7 @@ def test_server_killed_and_resumed(three_nodes: Any, tmp_path: Path) -> None:
     if "node2" not in three_nodes.processes:
         three_nodes.start_node(2)
     three_nodes.run(flower.APP, rounds=3, out=tmp_path)
-    flower.wait_for(lambda: len(flower.records(tmp_path)) >= 2, "a round", 120)
+    three_nodes.wait_for(lambda: len(flower.records(tmp_path)) >= 2, "a round", 120)
     three_nodes.kill("link", signal.SIGKILL)  # and with it the ServerApp
     done = len(flower.records(tmp_path)) - 1
     assert done < 3
@@ -130,7 +130,7 @@ def test_server_killed_and_resumed(three_nodes: Any, tmp_path: Path) -> None:
     for k in (2, 0, 1):
         three_nodes.start_node(k)
     three_nodes.run(flower.APP, rounds=3, out=tmp_path)
-    flower.wait_for(lambda: flower.finished(tmp_path), "the other rounds", 120)
+    three_nodes.wait_for(lambda: flower.finished(tmp_path), "the other rounds", 120)
     w, weights = expected(3, {})
     np.testing.assert_array_equal(load_file(tmp_path / "checkpoint.safetensors")["model"], w)
     rounds = [r for r in flower.records(tmp_path) if r["kind"] == "round"]

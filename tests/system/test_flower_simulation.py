@@ -44,7 +44,7 @@ def test_equals_the_simulator_with_cohorts_and_losses(tmp_path: Path) -> None:
         made.start_link("--simulation")
         made.federation = "num-supernodes=4 client-resources-num-cpus=1 init-args-num-cpus=2"
         made.run(app, out=out, round_deadline=120.0)
-        flower.wait_for(lambda: flower.finished(out), "four rounds", 240)
+        made.wait_for(lambda: flower.finished(out), "four rounds", 240)
 
     rounds = [record for record in flower.records(out) if record["kind"] == "round"]
     assert [r["lost"] for r in rounds] == [r["lost"] for r in simulated.records]

@@ -73,22 +73,22 @@ def test_strangers_are_refused_and_a_registered_node_comes_back_as_itself(tmp_pa
             made.start_node(k, "--auth-supernode-private-key", str(keys[k]))
         made.start_node(2, "--auth-supernode-private-key", str(keys[2]))  # never registered
         stranger = made.processes["node2"]
-        flower.wait_for(lambda: stranger.poll() is not None, "the stranger to be refused", 60)
+        made.wait_for(lambda: stranger.poll() is not None, "the stranger to be refused", 60)
         assert stranger.returncode != 0
 
         made.run(flower.APP, rounds=1, clients=2, bound=True, out=out)
-        flower.wait_for(lambda: flower.finished(out), "the first round", 90)
+        made.wait_for(lambda: flower.finished(out), "the first round", 90)
 
         before = node_id(made.log("node1"))
         made.kill("node1", signal.SIGTERM)
         made.start_node(1, "--auth-supernode-private-key", str(keys[1]))
-        flower.wait_for(
+        made.wait_for(
             lambda: made.log("node1").count("SuperNode ID") == 2, "node 1 to come back", 90
         )
         assert node_id(made.log("node1")) == before
 
         made.run(flower.APP, rounds=2, clients=2, bound=True, out=out)
-        flower.wait_for(lambda: len(flower.records(out)) == 4, "the second round", 90)
+        made.wait_for(lambda: len(flower.records(out)) == 4, "the second round", 90)
 
     rounds = [record for record in flower.records(out) if record["kind"] == "round"]
     assert [sorted(record["weights"]) for record in rounds] == [["0", "1"]] * 2

@@ -60,7 +60,7 @@ class Checkpoint:
         examples: each client's last known number of samples.
         nodes: the client each node last spoke for; nodes keep their numbers if the SuperLink has
             a database.
-        cohort: how many nodes took part in the round.
+        cohort: how many nodes of the round answered, to be waited for by whoever goes on.
         arrays: names, shapes and dtypes of the model's arrays: what the file is a model of.
         rule: which rule made it, in words.
     """

@@ -20,7 +20,7 @@ class Memory:
     finds a history that is ahead; the rounds too many are then cut off, for they come again.
 
     Attributes:
-        cohort: how many nodes took part in the round of the checkpoint that was restored.
+        cohort: how many nodes answered in the round of the checkpoint that was restored.
     """
 
     def __init__(self, settings: Settings, aggregator: Aggregator, roster: Roster) -> None:

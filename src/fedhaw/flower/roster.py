@@ -87,6 +87,10 @@ class Roster:
         pause = min(2 ** (misses - 1), LONGEST_PAUSE)
         self._pause_until[node] = server_round + pause + 1
 
+    def answering(self, nodes: Iterable[int]) -> list[int]:
+        """Those of the nodes that did not leave the last question they were asked unanswered."""
+        return [node for node in nodes if node not in self._misses]
+
     def paused_until(self, node: int, server_round: int) -> int | None:
         """The round in which the node is to be asked again; None when it may be asked now."""
         until = self._pause_until.get(node, 0)

@@ -43,7 +43,7 @@ log = logging.getLogger("flwr.fedhaw")
 class RuleStrategy(Strategy):
     """A fedhaw rule as a Flower strategy.
 
-    The arguments up to `evaluate_metrics_aggr_fn` are those of Flower's FedAvg.
+    Arguments up to `evaluate_metrics_aggr_fn` are those of Flower's FedAvg.
 
     Args:
         rule: FedAvg, FedAdp, FedHyperG, FedLWS, FedLAW or FedHAW, or a rule of your own.
@@ -71,8 +71,7 @@ class RuleStrategy(Strategy):
             only when a fraction of the nodes takes part.
         layer_of: the layer an array belongs to, by the array's name; for FedLWS.
         statistics: how the names of arrays end that are averaged and not learnt.
-        uplink: losses to be had besides the real ones, by seed, round and client number, as in the
-            simulator.
+        uplink: losses to be had besides the real ones, as in the simulator.
         checkpoint: file in which model, rule state and round are kept; if it is there when `start`
             is called, the run goes on after the round it holds.
         checkpoint_every: rounds between two checkpoints; the last round is always kept.
@@ -81,7 +80,6 @@ class RuleStrategy(Strategy):
 
     Attributes:
         reports: what happened, a `RoundReport` a round.
-        state: the rule's state.
     """
 
     def __init__(
@@ -238,9 +236,8 @@ class RuleStrategy(Strategy):
         for line in self.reports[-1].complaints():
             log.warning("\t> %s", line)
         contents = [RecordDict({"metrics": c.metrics}) for c in survivors.values()]
-        metrics = MetricRecord()
-        if contents:
-            metrics = self._train_metrics(contents, settings.examples_key)
+        key = settings.examples_key
+        metrics = self._train_metrics(contents, key) if contents else MetricRecord()
         metrics.update(self.reports[-1].metrics(len(self._questions)))
         return aggregator.record, metrics
 
@@ -313,12 +310,15 @@ class RuleStrategy(Strategy):
                 messages = self.configure_train(server_round, arrays, train_config, grid)
                 replies = exchange(grid, messages, self._deadline)
                 new_arrays, metrics = self.aggregate_train(server_round, replies)
+                alive = self.roster.answering(question.node for question in self._questions)
                 arrays = arrays if new_arrays is None else new_arrays
                 result.arrays = arrays
                 if metrics is not None:
                     result.train_metrics_clientapp[server_round] = metrics
                 self._evaluate(server_round, arrays, evaluate_config, evaluate_fn, grid, result)
-                memory.keep(self.reports[-1], len(self._questions), server_round == num_rounds)
+                # A server that goes on later waits for these; the dead would cost it its patience.
+                alive = self.roster.answering(alive)
+                memory.keep(self.reports[-1], len(alive), server_round == num_rounds)
             memory.end(time.perf_counter() - begin)
         log.info("Finished in %.1f s", time.perf_counter() - begin)
         return result
