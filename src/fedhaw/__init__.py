@@ -26,6 +26,7 @@ from fedhaw.rules import (
 
 if TYPE_CHECKING:
     from fedhaw.clients import LocalUpdate as LocalUpdate
+    from fedhaw.hypergradient import HypergradientRule as HypergradientRule
     from fedhaw.simulation import History as History
     from fedhaw.simulation import simulate as simulate
     from fedhaw.uplink import BurstyUplink as BurstyUplink
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 _SIMULATION = {
     "BurstyUplink": "fedhaw.uplink",
     "History": "fedhaw.simulation",
+    "HypergradientRule": "fedhaw.hypergradient",
     "LetterUplink": "fedhaw.uplink",
     "LocalUpdate": "fedhaw.clients",
     "RecordedUplink": "fedhaw.uplink",

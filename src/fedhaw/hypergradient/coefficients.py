@@ -1,0 +1,79 @@
+"""What the coefficients of a formula are, and where they begin."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedhaw.rules.base import InvalidRule, Vector, check_number
+
+Joining: TypeAlias = Callable[[Vector, Vector], ArrayLike]
+"""(K,) shares of the round's data and (K,) known values, NaN for who joins -> (K,) values.
+
+Only the values of those who join are used.
+"""
+
+Start: TypeAlias = Mapping[str, ArrayLike | Joining]
+"""By name: a number or an array that all clients share, or where each client's own begins."""
+
+
+def log_shares(shares: Vector, known: Vector) -> Vector:
+    """Logits that give those who join their share of the data under a softmax, as in FedHAW.
+
+    The others keep their weights relative to each other, and get the share that they hold together.
+    A client without data is at -inf, which is not remembered: it joins anew when it has some.
+    """
+    there = ~np.isnan(known)
+    logits: Vector = np.log(shares)
+    held = shares[there].sum()
+    if held > 0:
+        logits = logits + (np.logaddexp.reduce(known[there]) - np.log(held))
+    return logits
+
+
+def shared(start: Start) -> dict[str, Vector]:
+    """The coefficients that all clients share, in float64."""
+    return {
+        name: np.asarray(value, dtype=np.float64)
+        for name, value in start.items()
+        if not callable(value)
+    }
+
+
+def per_client(start: Start) -> dict[str, Joining]:
+    """The coefficients that every client has one of."""
+    return {name: value for name, value in start.items() if callable(value)}
+
+
+def check_coefficients(
+    start: Start, rates: Mapping[str, float], limits: Mapping[str, tuple[float, float]]
+) -> None:
+    """Refuse coefficients without a rate, rates without a coefficient, and limits that bar a start.
+
+    Raises:
+        InvalidRule: with a sentence that names the coefficient.
+    """
+    if set(start) != set(rates) or not start:
+        raise InvalidRule(
+            "HypergradientRule needs the same names in start and rates, at least one; got "
+            f"{sorted(start)} and {sorted(rates)}."
+        )
+    for name, rate in rates.items():
+        check_number("HypergradientRule", f"rates[{name!r}]", rate, at_least=0)
+    for name in limits:
+        if name not in start:
+            raise InvalidRule(f"HypergradientRule's limits name {name!r}, which has no start.")
+    for name, given in start.items():
+        if callable(given):
+            continue
+        try:
+            value = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidRule(f"The start of {name!r} is not an array ({error}).") from error
+        low, high = limits.get(name, (-np.inf, np.inf))
+        if not np.all(np.isfinite(value) & (low <= value) & (value <= high)):
+            raise InvalidRule(
+                f"The start of {name!r} must be finite and within its limits {low:g} and {high:g}; "
+                f"got {given!r}."
+            )

@@ -1,0 +1,79 @@
+"""A round as a formula of torch sees it."""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedhaw.rules.base import Array, Round, Vector
+from fedhaw.rules.reductions import like, summing_to_one, to_numpy
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Models(NamedTuple):
+    """What a formula is made of; tensors of one dtype on one device.
+
+    Attributes:
+        w: (P,) the global model that was sent out.
+        W: (K, P) the client models; a lost upload's row holds w.
+        shares: (K,) each client's share of the data, N_k / N.
+        layers: where each layer lies in the vector; None if the round did not say.
+    """
+
+    w: Tensor
+    W: Tensor
+    shares: Tensor
+    layers: tuple[slice, ...] | None
+
+
+def models_of(round: Round) -> Models:  # noqa: A002
+    """The round's models, not copied unless they are of half precision, which becomes float32."""
+    return assembled(round.global_model, round.client_models, round.shares, round, None)
+
+
+def assembled(
+    w: Array,
+    W: Array,
+    shares: Vector,
+    round: Round,  # noqa: A002
+    reference: Tensor | None,
+) -> Models:
+    """`w` (P,), `W` (K, P) and `shares` (K,) with the round's layers, where `reference` lives."""
+    models = tensor(W, reference)
+    return Models(
+        w=tensor(w, models),
+        W=models,
+        shares=summing_to_one(shares, models),
+        layers=None if round.layers is None else tuple(round.layers),
+    )
+
+
+def tensor(array: Array, reference: Tensor | None) -> Tensor:
+    """`array` as a tensor, in the dtype and on the device of `reference` if there is one."""
+    if isinstance(array, np.ndarray):
+        array = _from_numpy(array)
+    if reference is not None:
+        return array.to(device=reference.device, dtype=reference.dtype)  # type: ignore[no-any-return]
+    return array.float() if array.dtype in HALF else array  # type: ignore[no-any-return]
+
+
+def back(model: Tensor, original: Array) -> Array:
+    """(P,) a copy of `model` as an array of the kind and dtype of `original`."""
+    if isinstance(original, np.ndarray):
+        return np.array(to_numpy(model), dtype=original.dtype)
+    return model.detach().to(dtype=original.dtype, copy=True)
+
+
+def _from_numpy(array: np.ndarray) -> Tensor:
+    if array.dtype.kind != "f":  # ml_dtypes' bfloat16, of a state that was saved
+        return like(torch.empty(0), array, keep_dtype=True)  # type: ignore[no-any-return]
+    try:
+        with warnings.catch_warnings():
+            # That torch could write into a read-only array does not matter: nobody does.
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.from_numpy(array)
+    except (TypeError, ValueError):  # of a byte order, precision or direction torch does not know
+        return torch.from_numpy(np.array(array, dtype=np.float64))
