@@ -55,7 +55,21 @@ def rule_of_the_docs() -> Rule[Any]:
     return rule
 
 
+def formulas_of_the_docs() -> dict[str, Any]:
+    """What docs/rules/hypergradient.md defines, its examples run one after the other."""
+    page = Path(__file__).parents[2] / "docs" / "rules" / "hypergradient.md"
+    module: dict[str, Any] = {"__name__": "formulas"}
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(code, page, "exec"), module)
+    return module
+
+
+FORMULAS = formulas_of_the_docs()
+
 RULES["fedexp-of-the-docs"] = rule_of_the_docs()
+RULES["fedhaw-by-formula"] = FORMULAS["fedhaw_by_formula"](0.1, 1e-3, 1e-2)
+RULES["fedhyper-by-formula"] = FORMULAS["fedhyper_by_formula"]()
+RULES["gamma-per-layer"] = FORMULAS["per_layer_gamma"](len(LAYERS), 0.1)
 
 BACKENDS: dict[str, Callable[[np.ndarray], Any]] = {"numpy": np.array, "torch": torch.tensor}
 

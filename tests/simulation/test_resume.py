@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from suite import FORMULAS
 
 from fedhaw import FedAdp, FedAvg, FedHAW, FedhawError, FedHyperG, FedLAW, FedLWS
 from fedhaw.simulation import CheckpointError, History, HistoryError, InvalidSimulation
@@ -24,6 +25,7 @@ RULES: dict[str, Any] = {
     "fedhaw": FedHAW(0.1, 1e-2, 1e-1),
     "fedhaw-bfloat16": FedHAW(0.1, 1e-2, 1e-1, history_dtype="bfloat16"),
     "fedhaw-gamma": FedHAW(0.1, 1e-2, 1e-1, learn="gamma"),
+    "fedhaw-by-formula": FORMULAS["fedhaw_by_formula"](0.1, 1e-2, 1e-1),
 }
 HAW = RULES["fedhaw"]
 
