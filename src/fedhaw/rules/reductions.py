@@ -126,21 +126,40 @@ def direction_products(
         <d, w>, and (J,) <d, U_k>: one read of W and one of U.
     """
     weights = summing_to_one(s, W)
-    blocks = _blocks(w.shape[0], _columns(W, _block_elements(W)))
-    careful = not _may_cancel(w, blocks, min(tolerances))
+    rounding, along_w, along_U = _direction_products(w, W, weights, U, min(tolerances))
+    if not rounding <= min(tolerances):
+        _, along_w, along_U = _direction_products(w, W, weights, U, None)
+    return along_w, along_U
 
+
+def _direction_products(
+    w: Array, W: Array, weights: Array, U: Array | None, tolerance: float | None
+) -> tuple[float, float, Vector]:
+    """What rounding may have done, and the same with d as the small difference of long vectors.
+
+    Every element of d is then off by about one unit in the last place of w_p, and independent
+    errors add up like a random walk: <d, w> is off by about epsilon sqrt(sum_p w_p^4). Once that is
+    more than the tolerance nothing else is of use and the loop ends. Without a tolerance d is
+    formed from updates: exact but slower, for it writes the updates to cache and reads them again.
+    """
+    epsilon = float(namespace(w).finfo(w.dtype).eps)
+    fourth = 0.0
     along_w, along_U = 0.0, np.zeros(0 if U is None else U.shape[0])
-    for block in blocks:
+    for block in _blocks(w.shape[0], _columns(W, _block_elements(W))):
         w_block, W_block = w[block], W[:, block]
-        if careful:
+        if tolerance is None:
             minus_d = weights @ (W_block - w_block)
         else:
+            squares = w_block * w_block
+            fourth += float(squares @ squares)
+            if not epsilon * math.sqrt(fourth) <= tolerance:
+                break
             minus_d = weights @ W_block
             minus_d -= w_block  # in place: a fresh block of memory costs more than the subtraction
         along_w -= float(minus_d @ w_block)
         if U is not None:
             along_U -= to_vector(astype(U[:, block], W.dtype) @ minus_d)
-    return along_w, along_U
+    return epsilon * math.sqrt(fourth), along_w, along_U
 
 
 def summing_to_one(s: Vector, W: Array) -> Array:
@@ -154,24 +173,6 @@ def summing_to_one(s: Vector, W: Array) -> Array:
     smallest = np.where(weights > 0, weights, np.inf).argmin()
     weights[smallest] += 1.0 - weights.sum()
     return like(W, weights)
-
-
-def _may_cancel(w: Array, blocks: list[slice], tolerance: float) -> bool:
-    """Whether d may be formed as the small difference of long vectors that it is.
-
-    Every element is then off by about one unit in the last place of w_p, and independent errors add
-    up like a random walk: <d, w> is off by about epsilon sqrt(sum_p w_p^4), which is no more than
-    epsilon |w|^2. Forming d from updates is exact but slower, for it writes the updates to cache
-    and reads them again.
-    """
-    epsilon = float(namespace(w).finfo(w.dtype).eps)
-    if epsilon * sum(float(w[block] @ w[block]) for block in blocks) <= tolerance:
-        return True
-    fourth = 0.0
-    for block in blocks:
-        squares = w[block] * w[block]
-        fourth += float(squares @ squares)
-    return epsilon * math.sqrt(fourth) <= tolerance
 
 
 def update_products(
