@@ -1,6 +1,7 @@
 """A server killed after any round goes on as if nothing had happened."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from numpy.typing import NDArray
 
 import fedhaw
-from fedhaw.flower import CheckpointError, RuleStrategy
+from fedhaw.flower import Checkpoint, CheckpointError, RuleStrategy
+from fedhaw.flower.checkpoints import load, save
 from fedhaw.rules import Rule
 from fedhaw.simulation.history import History
 
@@ -255,3 +257,28 @@ def test_after_a_resume_a_client_that_stays_away_keeps_its_weight(
     strategy.start(flower.Grid(nodes), arrays, num_rounds=2)
     assert list(strategy.reports[0].lost) == ["2"]
     assert strategy.reports[0].weights["2"] == pytest.approx(12 / 46)
+
+
+def test_a_checkpoint_of_a_matrix_with_gaps_makes_no_copy_of_it(tmp_path: Path) -> None:
+    """FedHAW keeps the learnt columns of a wider matrix, ten models or more of them."""
+    matrix = np.random.default_rng(0).random((8, 300_000), dtype=np.float32)
+    kept = Checkpoint(
+        server_round=1,
+        model=matrix[0, :-100],
+        rest={},
+        state={"previous": matrix[:, :-100]},
+        state_description="",
+        examples={},
+        nodes={},
+        cohort=0,
+        arrays=[],
+        rule="",
+    )
+    tracemalloc.start()
+    save(kept, tmp_path / "c.safetensors")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < matrix.nbytes / 8
+    found = load(tmp_path / "c.safetensors")
+    assert found is not None
+    np.testing.assert_array_equal(found.state["previous"], matrix[:, :-100])

@@ -56,13 +56,15 @@ class Aggregator:
 
     Attributes:
         layout: how the model's arrays lie in the vector; None before the first `adopt`.
-        model: (P,) the global model.
-        record: the same as Flower's record.
+        model: the learnt part of the global model; the rule's own result, never copied.
+        averaged: the rest of the P numbers: running statistics.
+        record: both as Flower's record.
         state: the rule's.
     """
 
     layout: WireLayout
     model: NDArray[Any]
+    averaged: NDArray[Any]
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class Aggregator:
         if arrays is self.record:
             return
         self.layout = WireLayout.of(arrays, self._layer_of, self._statistics)
-        self.model = self.layout.vector(arrays)
+        self.model, self.averaged = self.layout.vectors(arrays)
         self.record = arrays
 
     def matrix(self, rows: int) -> NDArray[Any]:
@@ -116,22 +118,23 @@ class Aggregator:
         refused: dict[str, str] = {}
         note = None
         try:
-            model, state = self._aggregate(harvest, received, refused)
+            model, averaged, state = self._aggregate(harvest, received, refused)
         except InvalidRound as error:
             self._refuse_absurd(harvest, received, refused)
             try:
-                model, state = self._aggregate(harvest, received, refused)
+                model, averaged, state = self._aggregate(harvest, received, refused)
             except InvalidRound:
-                model, state, note = self.model, self.state, f"nothing aggregated: {error}"
+                model, averaged, state = self.model, self.averaged, self.state
+                note = f"nothing aggregated: {error}"
         if note is None and not received.any():
             note = "every model was refused; the global model stays"
-        self.model, self.state = np.asarray(model), state
+        self.model, self.averaged, self.state = np.asarray(model), averaged, state
         taken = (c for c in harvest.contributions if c not in refused)
         first = next(taken, None)
         rest = self.layout.rest(self.record) if self.record is not None else {}
         if first is not None:
             rest = harvest.contributions[first].rest
-        self.record = self.layout.record(self.model, rest)
+        self.record = self.layout.record(self.model, self.averaged, rest)
         weights: dict[str, float] = {}
         if note is None:
             weights = dict(zip(state.clients, map(float, state.weights), strict=True))
@@ -140,13 +143,13 @@ class Aggregator:
 
     def _aggregate(
         self, harvest: Harvest, received: NDArray[np.bool_], refused: dict[str, str]
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, NDArray[Any], Any]:
         learnt = self.layout.learnt
         model, state, more = aggregate_surviving(
             self.rule,
             self.state,
             Round(
-                global_model=self.model[:learnt],
+                global_model=self.model,
                 client_models=harvest.models[:, :learnt],
                 num_examples=harvest.examples,
                 received=received,
@@ -157,18 +160,17 @@ class Aggregator:
         for client, reason in more.items():
             refused[str(client)] = reason.removeprefix("is ")
             row = harvest.clients.index(str(client))
-            harvest.models[row, learnt:] = self.model[learnt:]
+            harvest.models[row, learnt:] = self.averaged
             received[row] = False
-        if learnt < self.layout.size:
-            model = np.concatenate([model, self._averaged(harvest, received, state)])
-        if _is_absurd(model):
+        averaged = self._average(harvest, received, state) if self.averaged.size else self.averaged
+        if _is_absurd(model) or (averaged.size and _is_absurd(averaged)):
             raise InvalidRound(f"The aggregated model holds numbers beyond {ABSURD:g}.")
-        return model, state
+        return model, averaged, state
 
-    def _averaged(self, harvest: Harvest, received: NDArray[np.bool_], state: Any) -> NDArray[Any]:
+    def _average(self, harvest: Harvest, received: NDArray[np.bool_], state: Any) -> NDArray[Any]:
         """The statistics behind the parameters, averaged with the rule's weights."""
         learnt = self.layout.learnt
-        rows = np.where(received[:, None], harvest.models[:, learnt:], self.model[learnt:])
+        rows = np.where(received[:, None], harvest.models[:, learnt:], self.averaged)
         weights = np.asarray(state.weights, dtype=np.float64)
         if tuple(state.clients) != tuple(harvest.clients) or not weights.sum() > 0:
             weights = np.asarray(harvest.examples, dtype=np.float64)
@@ -192,7 +194,7 @@ class Aggregator:
                 refused[client] = f"holds numbers beyond {ABSURD:g}"
             else:
                 continue
-            harvest.models[row] = self.model
+            self.layout.join(self.model, self.averaged, out=harvest.models[row])
             received[row] = False
 
     def _gamma(self) -> float | list[float] | None:
@@ -210,7 +212,7 @@ class Aggregator:
         assert self.record is not None
         return Checkpoint(
             server_round=server_round,
-            model=self.model,
+            model=self.model if not self.averaged.size else self._whole(),
             rest={name: look(array) for name, array in self.layout.rest(self.record).items()},
             state=state,
             state_description=description,
@@ -243,14 +245,18 @@ class Aggregator:
             raise CheckpointError(
                 f"The checkpoint does not fit the rule: {error} Remove it to start afresh."
             ) from error
-        self.model = checkpoint.model
+        learnt = self.layout.learnt
+        self.model, self.averaged = checkpoint.model[:learnt], checkpoint.model[learnt:]
         rest = {
             piece.name: pack(checkpoint.rest[piece.name], piece.shape, piece.dtype)
             for piece in self.layout.whole
         }
-        self.record = self.layout.record(self.model, rest)
+        self.record = self.layout.record(self.model, self.averaged, rest)
         now = repr(describe_rule(self.rule))
         return None if now == checkpoint.rule else f"{checkpoint.rule} before, {now} now"
+
+    def _whole(self) -> NDArray[Any]:
+        return np.concatenate([self.model, self.averaged])
 
     def _described(self) -> list[list[str]]:
         pieces = (*self.layout.floats, *self.layout.whole)

@@ -10,7 +10,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -88,7 +88,6 @@ def save(checkpoint: Checkpoint, path: str | os.PathLike[str]) -> None:
         **{STATE + name: array for name, array in checkpoint.state.items()},
         **{REST + name: array for name, array in checkpoint.rest.items()},
     }
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     metadata = {
         "format": FORMAT,
         "version": str(VERSION),
@@ -162,21 +161,26 @@ def _write(file: IO[bytes], arrays: Mapping[str, NDArray[Any]], metadata: dict[s
     text += b" " * (-len(text) % 8)
     file.write(struct.pack("<Q", len(text)) + text)
     for array in arrays.values():
-        if array.size:
-            file.write(_bytes(array))
+        for part in _parts(array):
+            file.write(part)
 
 
 def _checksum(metadata: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> str:
     total = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(arrays):
         total = zlib.crc32(name.encode(), total)
-        if arrays[name].size:
-            total = zlib.crc32(_bytes(arrays[name]), total)
+        for part in _parts(arrays[name]):
+            total = zlib.crc32(part, total)
     return f"{total:08x}"
 
 
-def _bytes(array: NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+def _parts(array: NDArray[Any]) -> Iterator[memoryview]:
+    """An array's bytes: all at once, or row by row where there are gaps between the rows."""
+    if array.ndim > 1 and not array.flags.c_contiguous:
+        for row in array:
+            yield from _parts(row)
+    elif array.size:
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _under(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

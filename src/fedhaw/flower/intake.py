@@ -9,6 +9,7 @@ in equal order to give equal bits.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,26 +70,30 @@ class Intake:
 
     Args:
         layout: of the model.
-        global_model: (P,) what was sent out.
+        global_model: what was sent out: the learnt and the averaged part of the vector.
         questions: whom the round is about, in the order of their expected names.
         matrix: (at least len(questions), P) where models go; overwritten.
         roster: who is who; learns from the replies.
         examples_key: the metric that holds the number of examples.
         drops: clients whose uploads are to count as lost though they have arrived.
+        hurry: all replies are in memory anyway, so one may be copied while the next is looked at;
+            otherwise each is let go before the next is taken.
     """
 
     layout: WireLayout
-    global_model: NDArray[Any]
+    global_model: tuple[NDArray[Any], NDArray[Any]]
     questions: Sequence[Question]
     matrix: NDArray[Any]
     roster: Roster
     examples_key: str
     drops: Callable[[str], bool] = lambda client: False
+    hurry: bool = False
     bytes_received: int = 0
     _rows: dict[int, int] = field(default_factory=dict)
     _by_message: dict[str, int] = field(default_factory=dict)
     _contributions: dict[int, Contribution] = field(default_factory=dict)
     _refusals: dict[int, Refusal] = field(default_factory=dict)
+    _copying: list[Future[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._rows = {question.node: row for row, question in enumerate(self.questions)}
@@ -114,7 +119,11 @@ class Intake:
             return None
         self.bytes_received += sum(len(array.data) for array in answer.arrays.values())
         try:
-            self.layout.read(answer.arrays, self.matrix[self._rows[node]])
+            row = self.matrix[self._rows[node]]
+            if self.hurry:
+                self._copying += self.layout.reading(answer.arrays, row)
+            else:
+                self.layout.read(answer.arrays, row)
         except Unreadable as error:
             self._refusals[node] = Refusal(str(error), answer.client, answer.examples)
             return None
@@ -129,6 +138,8 @@ class Intake:
 
     def finish(self, server_round: int) -> Harvest:
         """Close the round: whoever has not answered by now is lost."""
+        for copying in self._copying:
+            copying.result()
         for node in self._asked:
             if node not in self._contributions:
                 self._refusals.setdefault(node, NO_REPLY)
@@ -143,7 +154,7 @@ class Intake:
         models = _gather(self.matrix, sources)
         for row, client in enumerate(clients):
             if client in lost:
-                models[row] = self.global_model
+                self.layout.join(*self.global_model, out=models[row])
         return Harvest(
             clients=tuple(clients),
             models=models,

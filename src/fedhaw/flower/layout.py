@@ -12,27 +12,31 @@ since a bias follows its weights in every framework that sends lists.
 """
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate, groupby
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from fedhaw.flower.errors import UnsupportedArrays
-from fedhaw.flower.wire import Unreadable, look, look_as, pack
+from fedhaw.flower.wire import Unreadable, look, look_flat, npy_header, pack
 
 WORTH_THREADS = 1_000_000
 """Numbers in a model from which on copying it is shared out over threads."""
 
+CUT = 500_000
+"""Numbers that a thread copies at a time: enough to be worth a call, few enough to share."""
+
 STATISTICS = ("running_mean", "running_var")
 """How the names of arrays end that are averaged, not learnt, unless the app says otherwise."""
 
+_T = TypeVar("_T")
 _THREADS = min(4, os.cpu_count() or 1)
 
 LayerOf: TypeAlias = Callable[[str], str]
@@ -51,6 +55,16 @@ class Piece:
     dtype: np.dtype[Any]
     start: int = 0
     stop: int = 0
+
+    @cached_property
+    def count(self) -> int:
+        """How many numbers it holds."""
+        return prod(self.shape)
+
+    @cached_property
+    def header(self) -> bytes:
+        """What the array's bytes begin with if NumPy wrote them in row-major order."""
+        return npy_header(self.shape, self.dtype.str)
 
 
 @dataclass(frozen=True)
@@ -136,9 +150,24 @@ class WireLayout:
         """Write a record's floats into `out`, (P,), each straight from its bytes.
 
         Raises:
-            Unreadable: the record does not hold exactly this model's arrays; `out` is then partly
-                written.
+            Unreadable: the record does not hold exactly this model's arrays; nothing is written.
         """
+        _together(self._copies(arrays, out), self._parts, self.size)
+
+    def reading(self, arrays: ArrayRecord, out: NDArray[Any]) -> list[Future[None]]:
+        """As `read`, but the copying goes on in the background; `out` is whole when all is done.
+
+        The record stays in memory until then.
+        """
+        copy = self._copies(arrays, out)
+        return [
+            _pool().submit(_each, copy, iter(self._parts[i::_THREADS])) for i in range(_THREADS)
+        ]
+
+    def _copies(
+        self, arrays: ArrayRecord, out: NDArray[Any]
+    ) -> Callable[[tuple[int, int, int]], None]:
+        """Check a record, and give the function that copies a part of it into `out`."""
         if set(arrays.keys()) != set(self.names):
             missing = sorted(set(self.names) - set(arrays.keys()))
             strange = sorted(set(arrays.keys()) - set(self.names))
@@ -146,37 +175,62 @@ class WireLayout:
             raise Unreadable(f"wrong arrays: the model {what}")
         for piece in self.whole:
             _checked(piece, arrays[piece.name])
+        found = [(piece, _checked(piece, arrays[piece.name])) for piece in self.floats]
 
-        def copy(pieces: Sequence[Piece]) -> None:
-            for piece in pieces:
-                out[piece.start : piece.stop] = _checked(piece, arrays[piece.name]).reshape(-1)
+        def copy(part: tuple[int, int, int]) -> None:
+            index, first, last = part
+            piece, values = found[index]
+            out[piece.start + first : piece.start + last] = values[first:last]
 
-        _share_out(copy, self.floats)
+        return copy
 
-    def vector(self, arrays: ArrayRecord) -> NDArray[Any]:
-        """(P,) the floats of a record that is known to fit."""
+    def vectors(self, arrays: ArrayRecord) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What is learnt and what is averaged, of a record that is known to fit."""
         vector = np.empty(self.size, self.dtype)
         self.read(arrays, vector)
-        return vector
+        return vector[: self.learnt], vector[self.learnt :]
+
+    def join(self, learnt: NDArray[Any], averaged: NDArray[Any], out: NDArray[Any]) -> None:
+        """Write both parts of a model into `out`, (P,)."""
+        out[: self.learnt] = learnt
+        out[self.learnt :] = averaged
 
     def rest(self, arrays: ArrayRecord) -> dict[str, Array]:
         """The whole-number arrays of a record that is known to fit, as they travel."""
         return {piece.name: arrays[piece.name] for piece in self.whole}
 
-    def record(self, vector: NDArray[Any], rest: dict[str, Array]) -> ArrayRecord:
-        """The model's ArrayRecord, each array in its own dtype and in the original order."""
+    def record(
+        self, learnt: NDArray[Any], averaged: NDArray[Any], rest: dict[str, Array]
+    ) -> ArrayRecord:
+        """The model's ArrayRecord, each array in its own dtype and in the original order.
+
+        Args:
+            learnt: the first part of the vector.
+            averaged: the rest of it.
+            rest: the whole-number arrays.
+        """
         arrays = dict(rest)
 
-        def write(pieces: Sequence[Piece]) -> None:
-            for piece in pieces:
-                values = vector[piece.start : piece.stop]
-                arrays[piece.name] = pack(values, piece.shape, piece.dtype)
+        def write(piece: Piece) -> None:
+            part, offset = (learnt, 0) if piece.stop <= self.learnt else (averaged, self.learnt)
+            values = part[piece.start - offset : piece.stop - offset]
+            arrays[piece.name] = pack(values, piece.shape, piece.dtype)
 
-        _share_out(write, self.floats)
+        # The largest first: whoever comes last should not have the longest way to go.
+        _together(write, sorted(self.floats, key=lambda piece: -piece.count), self.size)
         record = ArrayRecord()
         for name in self.names:
             record[name] = arrays[name]
         return record
+
+    @cached_property
+    def _parts(self) -> list[tuple[int, int, int]]:
+        """The float arrays, cut up: which one, from which of its numbers, to which."""
+        return [
+            (index, first, min(first + CUT, piece.count))
+            for index, piece in enumerate(self.floats)
+            for first in range(0, piece.count, CUT)
+        ]
 
 
 def _one_after_the_other(pieces: Sequence[Piece]) -> list[Piece]:
@@ -188,17 +242,24 @@ def _one_after_the_other(pieces: Sequence[Piece]) -> list[Piece]:
     ]
 
 
-def _share_out(work: Callable[[Sequence[Piece]], None], pieces: Sequence[Piece]) -> None:
-    """Do `work` on all pieces, a large model's by several threads: copying needs no interpreter."""
-    size = pieces[-1].stop
-    if size < WORTH_THREADS:
-        work(pieces)
-        return
-    shares: list[list[Piece]] = [[] for _ in range(_THREADS)]
-    for piece in pieces:
-        shares[piece.start * _THREADS // size].append(piece)
-    for _ in _pool().map(work, shares):
-        pass
+def _together(work: Callable[[_T], None], tasks: Sequence[_T], size: int) -> None:
+    """Do all tasks, those of a large model by several threads: copying needs no interpreter.
+
+    Each thread takes the next task when it is done with one, so that none waits long for another.
+    """
+    waiting = iter(tasks)
+    helpers = _THREADS - 1 if size >= WORTH_THREADS else 0
+    others = [_pool().submit(_each, work, waiting) for _ in range(helpers)]
+    try:
+        _each(work, waiting)
+    finally:
+        for other in others:
+            other.result()
+
+
+def _each(work: Callable[[_T], None], tasks: Iterator[_T]) -> None:
+    for task in tasks:
+        work(task)
 
 
 @cache
@@ -207,9 +268,11 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _checked(piece: Piece, array: Array) -> NDArray[Any]:
-    at_once = look_as(array, piece.shape, piece.dtype)
-    if at_once is not None:
-        return at_once
+    """(size,) the array's values where they lie, if it is the array that it should be."""
+    if piece.count:
+        at_once = look_flat(array, piece.header, piece.count, piece.dtype)
+        if at_once is not None:
+            return at_once
     try:
         values = look(array)
     except Unreadable as error:
@@ -222,7 +285,7 @@ def _checked(piece: Piece, array: Array) -> NDArray[Any]:
         raise Unreadable(
             f"wrong dtype: {piece.name!r} is {values.dtype}, the global model's {piece.dtype}"
         )
-    return values
+    return values.reshape(-1)
 
 
 def _layers(floats: list[Piece], layer_of: LayerOf | None) -> tuple[slice, ...]:

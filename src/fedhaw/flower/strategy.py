@@ -198,16 +198,16 @@ class RuleStrategy(Strategy):
 
         Returns the global model also when every client was lost; it is then the old one.
         """
-        begin = time.perf_counter()
-        aggregator, settings = self._aggregator, self.settings
+        begin, aggregator, settings = time.perf_counter(), self._aggregator, self.settings
         intake = Intake(
             layout=aggregator.layout,
-            global_model=aggregator.model,
+            global_model=(aggregator.model, aggregator.averaged),
             questions=self._questions,
             matrix=aggregator.matrix(len(self._questions)),
             roster=self.roster,
             examples_key=settings.examples_key,
             drops=partial(settings.drops, server_round),
+            hurry=isinstance(replies, list),
         )
         for reply in replies:
             complaint = intake.take(reply)

@@ -52,24 +52,32 @@ def look(array: Array) -> NDArray[Any]:
         raise Unreadable("is not a NumPy array") from error
 
 
-def look_as(array: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """As `look`, at once, if the bytes are those NumPy writes for this shape and dtype; or None."""
-    data, header = array.data, _header(shape, dtype.str)
-    whole = len(header) + prod(shape) * dtype.itemsize
+def look_flat(array: Array, header: bytes, count: int, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """(count,) as `look`, at once, if the bytes begin with just this header; None if they do not.
+
+    Args:
+        array: what came off the wire.
+        header: what NumPy writes for the expected shape and dtype, from `npy_header`.
+        count: how many numbers the shape has, more than 0.
+        dtype: of each.
+    """
+    data = array.data
+    whole = len(header) + count * dtype.itemsize
     if array.stype != NUMPY or len(data) != whole or not data.startswith(header):
         return None
-    return np.frombuffer(data, dtype, offset=len(header)).reshape(shape) if prod(shape) else None
+    return np.frombuffer(data, dtype, count, len(header))
 
 
 def pack(values: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Values, contiguous, of any shape with the right number of them, as Flower's array."""
     values = np.ascontiguousarray(values, dtype=dtype)
-    data = b"".join((_header(shape, dtype.str), values.data if values.size else b""))
+    data = b"".join((npy_header(shape, dtype.str), values.data if values.size else b""))
     return Array(dtype=str(dtype), shape=shape, stype=NUMPY, data=data)
 
 
 @lru_cache(maxsize=4096)
-def _header(shape: tuple[int, ...], descr: str) -> bytes:
+def npy_header(shape: tuple[int, ...], descr: str) -> bytes:
+    """The first bytes of the .npy file of an array of this shape and `dtype.str`."""
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         stream, {"descr": descr, "fortran_order": False, "shape": shape}
