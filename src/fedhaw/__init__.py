@@ -8,7 +8,9 @@ from fedhaw.errors import FedhawError, MissingExtra
 from fedhaw.rules import (
     FedAdp,
     FedAvg,
+    FedExP,
     FedHAW,
+    FedHAWAuto,
     FedHyperG,
     FedLAW,
     FedLWS,
@@ -49,7 +51,9 @@ _SIMULATION = {
 __all__ = [
     "FedAdp",
     "FedAvg",
+    "FedExP",
     "FedHAW",
+    "FedHAWAuto",
     "FedHyperG",
     "FedLAW",
     "FedLWS",

@@ -63,7 +63,7 @@ def test_server_times_are_kept_and_shown_as_multiples(
 ) -> None:
     from fedhaw.experiments import server_time
 
-    monkeypatch.setattr(server_time, "NAMES", ("fedavg", "fedhaw"))
+    monkeypatch.setattr(server_time, "OF_THE_LETTER", ("fedavg", "fedhaw"))
     store = tmp_path / "server-time.json"
     first = server_times("cpu", store)
     assert server_times("cpu", store) == first, "measured again"

@@ -34,6 +34,8 @@ RULES: dict[str, Rule[Any]] = {
     "fedlws-clipped": fedhaw.FedLWS(beta=0.03, clip=(0.01, 0.2)),
     "fedlaw": fedhaw.FedLAW(proxy=quadratic_proxy, epochs=5),
     "fedlaw-adam": fedhaw.FedLAW(proxy=[quadratic_proxy] * 2, epochs=5, optimiser="adam"),
+    "fedexp": fedhaw.FedExP(),
+    "fedhaw-auto": fedhaw.FedHAWAuto(),
     "fedhaw": fedhaw.FedHAW(eta=0.1, eta_gamma=1e-3, eta_lambda=1e-2),
     "fedhaw-sequential": fedhaw.FedHAW(0.1, 1e-3, 1e-2, gamma_in_lambda_step="sequential"),
     "fedhaw-full": fedhaw.FedHAW(0.1, 1e-3, 1e-2, jacobian="full"),

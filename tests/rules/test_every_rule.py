@@ -70,6 +70,8 @@ def test_names_of_clients_do_not_matter(rule: Rule[Any], backend: str) -> None:
 def test_a_lost_upload_is_the_global_model_sent_back(
     rule: Rule[Any], backend: str, seed: int, lost: list[bool]
 ) -> None:
+    if isinstance(rule, fedhaw.FedHAWAuto):
+        pytest.skip("replays the lost client's last update instead")
     _, (last, _, state) = Federation(5, seed).rounds(rule, backend, 2)
     filled = BACKENDS[backend](np.asarray(last.client_models))
     for k in np.flatnonzero(lost):

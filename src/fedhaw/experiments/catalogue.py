@@ -18,7 +18,9 @@ from fedhaw.errors import FedhawError
 from fedhaw.rules import (
     FedAdp,
     FedAvg,
+    FedExP,
     FedHAW,
+    FedHAWAuto,
     FedHyperG,
     FedLAW,
     FedLWS,
@@ -27,7 +29,9 @@ from fedhaw.rules import (
     Rule,
 )
 
-RuleName: TypeAlias = Literal["fedavg", "fedadp", "fedhyper", "fedlws", "fedlaw", "fedhaw"]
+RuleName: TypeAlias = Literal[
+    "fedavg", "fedadp", "fedhyper", "fedlws", "fedlaw", "fedhaw", "fedexp", "fedhaw-auto"
+]
 Family: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 """Which of the letter's three set-ups a federation is most like."""
 
@@ -38,6 +42,8 @@ _CLASSES: dict[str, type[Any]] = {
     "fedlws": FedLWS,
     "fedlaw": FedLAW,
     "fedhaw": FedHAW,
+    "fedexp": FedExP,
+    "fedhaw-auto": FedHAWAuto,
 }
 TITLES: dict[str, str] = {
     "fedavg": "FedAvg",
@@ -46,10 +52,13 @@ TITLES: dict[str, str] = {
     "fedlws": "FedLWS",
     "fedlaw": "FedLAW",
     "fedhaw": "FedHAW",
+    "fedexp": "FedExP",
+    "fedhaw-auto": "FedHAW-auto",
 }
-"""How the letter prints each rule's name."""
+"""How each rule's name is printed, the letter's as there."""
 
 NAMES: tuple[str, ...] = tuple(_CLASSES)
+OF_THE_LETTER = NAMES[:6]
 
 SET_BY_THE_FEDERATION = ("eta", "proxy")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedhaw.experiments.catalogue import NAMES, TITLES, build_rule, letter_options
+from fedhaw.experiments.catalogue import OF_THE_LETTER, TITLES, build_rule, letter_options
 from fedhaw.experiments.letter import letter
 from fedhaw.experiments.verdict import Verdict
 from fedhaw.files import write_text
@@ -54,14 +54,14 @@ def server_times(device: str = "cpu", store: Path | None = None) -> tuple[Timing
         store: a JSON file; rules it holds measurements of, on this device, are not measured again.
     """
     known = {} if store is None else _stored(store, device)
-    for rule in NAMES:
+    for rule in OF_THE_LETTER:
         if rule in known:
             continue
         known[rule] = _measure(rule, device)
         if store is not None:
             content = {"device": device, "timings": [asdict(timing) for timing in known.values()]}
             write_text(store, json.dumps(content, indent=2) + "\n")
-    return tuple(known[rule] for rule in NAMES)
+    return tuple(known[rule] for rule in OF_THE_LETTER)
 
 
 def server_time_table(timings: tuple[Timing, ...], notice: str | None = None) -> Table:

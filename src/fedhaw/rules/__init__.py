@@ -10,7 +10,9 @@ from fedhaw.rules.base import (
 )
 from fedhaw.rules.fedadp import FedAdp, FedAdpState
 from fedhaw.rules.fedavg import FedAvg, FedAvgState
+from fedhaw.rules.fedexp import FedExP, FedExPState
 from fedhaw.rules.fedhaw import FedHAW, FedHAWState
+from fedhaw.rules.fedhaw_auto import FedHAWAuto, FedHAWAutoState
 from fedhaw.rules.fedhyper import FedHyperG, FedHyperGState
 from fedhaw.rules.fedlaw import FedLAW, FedLAWState, ProxyLoss
 from fedhaw.rules.fedlws import FedLWS, FedLWSState
@@ -28,7 +30,11 @@ __all__ = [
     "FedAdpState",
     "FedAvg",
     "FedAvgState",
+    "FedExP",
+    "FedExPState",
     "FedHAW",
+    "FedHAWAuto",
+    "FedHAWAutoState",
     "FedHAWState",
     "FedHyperG",
     "FedHyperGState",

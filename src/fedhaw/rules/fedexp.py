@@ -1,0 +1,61 @@
+"""FedExP: a longer server step when the clients' updates point apart.
+
+    g_k    = w_k - w,     p_k = N_k / N
+    step   = max(1, sum_k p_k |g_k|^2 / (2 (|sum_k p_k g_k|^2 + epsilon)))
+    w(t+1) = w + step sum_k p_k g_k
+
+Jhunjhunwala, Wang, Joshi, "FedExP: Speeding Up Federated Averaging via Extrapolation", ICLR 2023.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhaw.rules.base import Array, Client, Round, Vector, check_number
+from fedhaw.rules.guards import checked, unchanged
+from fedhaw.rules.reductions import combine, update_products
+
+
+@dataclass(frozen=True)
+class FedExPState:
+    """The last round's step.
+
+    Attributes:
+        step: how far the server went along the mean update.
+        clients: who took part in the last round.
+        weights: (K,) their shares of the data.
+    """
+
+    step: float = 1.0
+    clients: tuple[Client, ...] = ()
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass(frozen=True)
+class FedExP:
+    """FedAvg with an extrapolated step.
+
+    Attributes:
+        epsilon: keeps the step finite when the mean update vanishes.
+    """
+
+    epsilon: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_number("FedExP", "epsilon", self.epsilon, above=0)
+
+    def init(self) -> FedExPState:
+        """The state before the first round."""
+        return FedExPState()
+
+    def aggregate(self, state: FedExPState, round: Round) -> tuple[Array, FedExPState]:  # noqa: A002
+        """The next global model, (P,), and the step that made it."""
+        if round.nothing_arrived:
+            return unchanged(round), state
+        w, W, p = round.global_model, round.client_models, round.shares
+        average = checked(combine(p, W), round)
+        along, squares = update_products(w, W, p)  # <g_k, mean update> and |g_k|^2
+        mean_square = max(float(p @ along), 0.0)
+        step = max(1.0, float(p @ squares) / (2 * (mean_square + self.epsilon)))
+        model = checked(w + step * (average - w), round)
+        return model, FedExPState(step, round.names, p)

@@ -1,0 +1,144 @@
+"""FedHAW-auto: hypergradient aggregation with no learning rate to set.
+
+The global model is exp(gamma) (w + a Delta): gamma scales it as in FedHAW, and a, the server's step,
+is learnt too. Their hypergradients are the letter's; each is divided by the lengths of its factors,
+so that only an angle is left. Every number below is free of the unit of the model, of the loss and
+of the clients' learning rate:
+
+    F       = sum_k p_k (w_k - w)                    over what arrived, p_k = N_k / N
+    Delta   = F + sum_{k lost} p_k m_k               m_k: the client's last update, replayed
+    a'      = a exp(STEP cos(F, Delta(t-1)))         kept in [0.2, 20]
+    gamma'  = LEAK gamma + GAIN cos(Delta, w)        so |gamma| <= GAIN / (1 - LEAK)
+    w(t+1)  = exp(gamma') (w + a' Delta)
+
+a starts at 1 and gamma at 0: round 0 is FedAvg. dw(t)/d(log a) points along Delta(t-1) and F is minus
+the direction of the gradient, so the server steps further while consecutive updates agree and less
+far once they turn back. gamma is momentum along the model itself; without the leak it would be an
+undamped oscillator (docs/rules/fedhaw-auto.md derives both).
+
+A lost client is replaced by its last update, m_k, times REPLAY for every round it stays away: its
+data keep their say through an outage of a few rounds, and a client that never returns fades out.
+The agreement is measured on F alone, because a replayed update agrees with itself.
+
+The weights stay at the clients' shares: in no run of the letter's experiments did learning them
+matter, and without it the matrix of models is read once, not three times.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhaw.rules.base import Array, Client, Round, Vector, namespace
+from fedhaw.rules.guards import checked, unchanged
+from fedhaw.rules.reductions import combine, dot, like, summing_to_one
+
+STEP = 0.05
+STEP_LIMITS = (0.2, 20.0)
+GAIN = 0.02
+LEAK = 0.9
+REPLAY = 0.9
+
+
+@dataclass(frozen=True)
+class FedHAWAutoState:
+    """The two coefficients, and the last round's updates.
+
+    Attributes:
+        gamma: log of the model's scaling.
+        step: a, the server's step.
+        delta: (P,) the last aggregated update; None before the first round.
+        sent: (P,) the model the last round's clients started from.
+        previous: (K, P) what came back from them.
+        arrived: (K,) whose upload arrived.
+        absent: the clients whose last update is still replayed.
+        replayed: (L, P) those updates; None when there are none.
+        clients: who took part in the last round.
+        weights: (K,) their shares of the data.
+        note: why the coefficients were held in the last round, or None.
+    """
+
+    gamma: float = 0.0
+    step: float = 1.0
+    delta: Array | None = None
+    sent: Array | None = None
+    previous: Array | None = None
+    arrived: Array | None = None
+    absent: tuple[Client, ...] = ()
+    replayed: Array | None = None
+    clients: tuple[Client, ...] = ()
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class FedHAWAuto:
+    """FedHAW with nothing to tune: the same rule for every model, optimiser and loss rate."""
+
+    def init(self) -> FedHAWAutoState:
+        """The state before the first round."""
+        return FedHAWAutoState()
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def aggregate(self, state: FedHAWAutoState, round: Round) -> tuple[Array, FedHAWAutoState]:  # noqa: A002
+        """The next global model, (P,), and the coefficients that made it."""
+        if round.nothing_arrived:
+            return unchanged(round), state
+        w, W, p = round.global_model, round.client_models, round.shares
+        # The row of a lost upload holds w: it adds nothing to the mean of the updates.
+        fresh = checked(combine(summing_to_one(p, W), W), round) - w
+        absent, replayed = _replayed(state, round)
+        delta = fresh
+        if replayed is not None:
+            share_of = dict(zip(round.names, p, strict=True))
+            delta = fresh + combine(np.array([share_of[client] for client in absent]), replayed)
+
+        gamma, step, note = state.gamma, state.step, None
+        if state.delta is not None:
+            agreement, growth = _cosine(fresh, like(fresh, state.delta)), _cosine(delta, w)
+            if np.isfinite(agreement) and np.isfinite(growth):
+                step = float(np.clip(step * np.exp(STEP * agreement), *STEP_LIMITS))
+                gamma = LEAK * gamma + GAIN * growth
+            else:
+                note = "an update is too large for its square; the coefficients stayed"
+        model = checked(float(np.exp(gamma)) * (w + step * delta), round)
+        return model, FedHAWAutoState(
+            gamma=gamma,
+            step=step,
+            delta=delta,
+            sent=unchanged(round),
+            previous=W,
+            arrived=round.arrived,
+            absent=absent,
+            replayed=replayed,
+            clients=round.names,
+            weights=p,
+            note=note,
+        )
+
+
+def _replayed(
+    state: FedHAWAutoState,
+    round: Round,  # noqa: A002
+) -> tuple[tuple[Client, ...], Array | None]:
+    """The clients lost in this round whose last update is known, and (L, P) what to replay."""
+    lost = [name for name, here in zip(round.names, round.arrived, strict=True) if not here]
+    if not lost or state.previous is None or state.arrived is None:
+        return (), None
+    W = round.client_models
+    rows = dict(zip(state.clients, range(len(state.clients)), strict=True))
+    waiting = dict(zip(state.absent, range(len(state.absent)), strict=True))
+    updates: dict[Client, Array] = {}
+    for name in lost:
+        if name in rows and state.arrived[rows[name]]:
+            updates[name] = like(W, state.previous[rows[name]]) - like(W, state.sent)
+        elif name in waiting and state.replayed is not None:
+            updates[name] = like(W, state.replayed[waiting[name]])
+    if not updates:
+        return (), None
+    return tuple(updates), REPLAY * namespace(W).stack(list(updates.values()))
+
+
+def _cosine(a: Array, b: Array) -> float:
+    """cos of the angle between two vectors; 0 when one of them is 0, and so points nowhere."""
+    lengths = np.sqrt(dot(a, a)) * np.sqrt(dot(b, b))
+    return dot(a, b) / float(lengths) if lengths > 0 else 0.0

@@ -1,0 +1,144 @@
+"""FedHAW-auto against its equations, and the invariances that make it free of tuning."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedhaw
+from fedhaw.rules import Round
+from fedhaw.rules.fedhaw_auto import GAIN, LEAK, REPLAY, STEP, STEP_LIMITS, FedHAWAutoState
+
+K, P = 4, 23
+EXAMPLES = np.array([10.0, 20.0, 5.0, 40.0])
+RULE = fedhaw.FedHAWAuto()
+
+
+def cosine(a: Any, b: Any) -> float:
+    lengths = np.linalg.norm(a) * np.linalg.norm(b)
+    return float(a @ b / lengths) if lengths else 0.0
+
+
+def updates(seed: int, rounds: int) -> Any:
+    return 0.1 * np.random.default_rng(seed).standard_normal((rounds, K, P))
+
+
+def losses(seed: int, rounds: int) -> Any:
+    received = np.random.default_rng([seed, 1]).random((rounds, K)) < 0.6
+    received[:, 0] |= ~received.any(axis=1)
+    return received
+
+
+def play(
+    w: Any, steps: Any, received: Any, scale: float = 1.0, unit: float = 1.0
+) -> list[tuple[Any, FedHAWAutoState]]:
+    """The rule on clients that move by fixed vectors: `unit` rescales all, `scale` the updates."""
+    state, w, path = RULE.init(), unit * w, []
+    for moved, arrived in zip(steps, received, strict=True):
+        W = np.where(arrived[:, None], w + scale * unit * moved, w)
+        w, state = RULE.aggregate(state, Round(w, W, EXAMPLES, arrived))
+        path.append((w, state))
+    return path
+
+
+@given(seed=st.integers(0, 10_000))
+def test_equals_a_slow_transcription(seed: int) -> None:
+    w = np.random.default_rng([seed, 2]).standard_normal(P)
+    steps, received = updates(seed, 8), losses(seed, 8)
+    p = EXAMPLES / EXAMPLES.sum()
+    gamma, a, last, before = 0.0, 1.0, np.zeros((K, P)), None
+    mine = w
+    for (model, state), moved, arrived in zip(
+        play(w, steps, received), steps, received, strict=True
+    ):
+        fresh = sum(p[k] * moved[k] for k in range(K) if arrived[k])
+        for k in range(K):
+            last[k] = moved[k] if arrived[k] else REPLAY * last[k]
+        delta = p @ last
+        if before is not None:
+            a = float(np.clip(a * np.exp(STEP * cosine(fresh, before)), *STEP_LIMITS))
+            gamma = LEAK * gamma + GAIN * cosine(delta, mine)
+        mine, before = np.exp(gamma) * (mine + a * delta), delta
+        assert state.gamma == pytest.approx(gamma, rel=1e-9, abs=1e-12)
+        assert state.step == pytest.approx(a, rel=1e-9)
+        np.testing.assert_allclose(model, mine, rtol=1e-9)
+
+
+@given(seed=st.integers(0, 10_000), exponent=st.integers(-12, 12))
+def test_another_unit_of_the_model_changes_no_coefficient(seed: int, exponent: int) -> None:
+    """Powers of two: not even rounding differs."""
+    w = np.random.default_rng([seed, 2]).standard_normal(P)
+    steps, received, unit = updates(seed, 6), losses(seed, 6), 2.0**exponent
+    for (model, state), (other, rescaled) in zip(
+        play(w, steps, received), play(w, steps, received, unit=unit), strict=True
+    ):
+        assert rescaled.gamma == pytest.approx(state.gamma, rel=1e-12, abs=1e-15)
+        assert rescaled.step == pytest.approx(state.step, rel=1e-12)
+        np.testing.assert_allclose(other, unit * model, rtol=1e-12)
+
+
+@given(seed=st.integers(0, 10_000), factor=st.floats(1e-3, 1e3))
+def test_a_multiple_of_eta_or_of_the_loss_changes_no_first_step(seed: int, factor: float) -> None:
+    """Both multiply the updates. From the same model, every cosine and so every step is the same;
+    after it the models differ, as they must."""
+    w = np.random.default_rng([seed, 2]).standard_normal(P)
+    steps, received = updates(seed, 2), np.ones((2, K), bool)
+    (_, first), _ = play(w, steps, received)
+    (_, scaled), _ = play(w, steps, received, scale=factor)
+    W = w + steps[1]
+    _, after = RULE.aggregate(first, Round(w, W, EXAMPLES))
+    _, after_scaled = RULE.aggregate(scaled, Round(w, w + factor * steps[1], EXAMPLES))
+    assert after_scaled.gamma == pytest.approx(after.gamma, rel=1e-6, abs=1e-12)
+    assert after_scaled.step == pytest.approx(after.step, rel=1e-6)
+
+
+def test_no_update_leaves_the_step_and_lets_gamma_fade() -> None:
+    w = np.linspace(-1, 1, P)
+    *_, (_, before) = play(w, updates(0, 4), np.ones((4, K), bool))
+    model, after = RULE.aggregate(before, Round(w, np.tile(w, (K, 1)), EXAMPLES))
+    assert after.step == before.step
+    assert after.gamma == pytest.approx(LEAK * before.gamma)
+    np.testing.assert_allclose(model, np.exp(after.gamma) * w)
+
+
+def test_coefficients_stay_in_bounds_for_the_worst_clients() -> None:
+    """Clients that always stretch the model: gamma and the step meet their limits, not infinity."""
+    w, state = np.ones(P), RULE.init()
+    for _ in range(200):
+        W = np.tile(1.5 * w, (K, 1))
+        _, state = RULE.aggregate(state, Round(w, W, EXAMPLES))
+    assert state.gamma <= GAIN / (1 - LEAK)
+    assert state.gamma == pytest.approx(GAIN / (1 - LEAK), rel=1e-6)
+    assert state.step == STEP_LIMITS[1]
+
+
+def test_a_client_that_never_returns_fades_out() -> None:
+    w, moved = np.zeros(P), np.ones(P)
+    received = np.ones(K, bool)
+    _, state = RULE.aggregate(RULE.init(), Round(w, np.tile(w + moved, (K, 1)), EXAMPLES))
+    received[3] = False
+    for absence in range(1, 6):
+        W = np.tile(w, (K, 1))
+        _, state = RULE.aggregate(state, Round(w, W, EXAMPLES, received))
+        assert state.absent == (3,)
+        assert state.replayed is not None
+        np.testing.assert_allclose(state.replayed[0], REPLAY**absence * moved)
+    # Back again: nothing of it is replayed.
+    _, state = RULE.aggregate(state, Round(w, np.tile(w, (K, 1)), EXAMPLES))
+    assert state.absent == ()
+
+
+def test_only_the_last_cohort_is_remembered() -> None:
+    """A client that joins, or comes back after a pause, begins without a past."""
+    w = np.zeros(P)
+    names = ("a", "b", "c", "d")
+    first = Round(w, np.tile(w + 1, (K, 1)), EXAMPLES, clients=names)
+    _, state = RULE.aggregate(RULE.init(), first)
+    away = Round(w, np.tile(w + 1, (2, 1)), [1, 1], clients=("c", "new"))
+    _, state = RULE.aggregate(state, away)
+    lost = replace(first, received=[False, True, False, True])
+    _, state = RULE.aggregate(state, lost)
+    assert state.absent == ("c",)
