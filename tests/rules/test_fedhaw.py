@@ -11,7 +11,7 @@ from suite import BACKENDS, Federation
 
 import fedhaw
 from fedhaw.rules import InvalidRule, Round
-from fedhaw.rules.fedhaw import GAMMA_LIMIT
+from fedhaw.rules.fedhaw import GAMMA_LIMIT, SCALING_LIMIT
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -220,6 +220,19 @@ def test_an_exploding_step_is_not_taken_and_the_model_survives(
             assert state.note is not None
             assert "stayed" in state.note
             np.testing.assert_allclose(model, expected, rtol=1e-12)
+
+
+def test_a_gamma_that_is_held_does_not_destroy_the_model() -> None:
+    """Clients that ask for more length each round, whatever they get: gamma would double the model
+    for ever."""
+    rule = fedhaw.FedHAW(eta=1.0, eta_gamma=0.3, eta_lambda=0.0)
+    w, state, notes = np.ones(8) / 8**0.5, rule.init(), []
+    for _ in range(40):
+        w, state = rule.aggregate(state, Round(w, np.stack([1.01 * w] * 3), [1, 1, 1]))
+        notes.append(state.note)
+    assert abs(state.scaling) <= SCALING_LIMIT
+    assert np.linalg.norm(w) < 10 * 1.01**41
+    assert any("it is 0 again" in note for note in notes if note is not None)
 
 
 def test_no_note_when_all_is_well() -> None:

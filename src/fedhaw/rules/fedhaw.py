@@ -37,6 +37,10 @@ GAMMA_LIMIT = float(np.log(10.0))
 """A step to |gamma| beyond this, exp(gamma) outside [0.1, 10], is not taken; real runs stay within
 a few tenths."""
 
+SCALING_LIMIT = float(np.log(10.0))
+"""gamma acts in every round, so even a small one that is held destroys a model in the end. Once the
+rule would have scaled the model by more than this in all, gamma goes back to 0, where it began; the
+letter's experiments stay below a factor of 5."""
 
 ROUNDING = (3e-7, 1e-5)
 """How far rounding may move gamma and lambda in one step. gamma scales the model, of which float32
@@ -51,6 +55,8 @@ class FedHAWState:
 
     Attributes:
         gamma: log of the sum of the weights.
+        scaling: sum of gamma over the rounds so far: the log of what the rule multiplied into the
+            model.
         lambda_of: the logit of every client seen so far, by name.
         clients: who took part in the last round.
         weights: (K,) softmax of their logits: the relative weights the last model was made with.
@@ -61,6 +67,7 @@ class FedHAWState:
     """
 
     gamma: float = 0.0
+    scaling: float = 0.0
     lambda_of: Mapping[Client, float] = field(default_factory=dict)
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
@@ -128,10 +135,14 @@ class FedHAW:
         gamma, note = state.gamma, None
         if state.rounds > 0:
             gamma, lambda_of, note = self._step(state, round, lambda_of)
+        if abs(state.scaling + gamma) > SCALING_LIMIT:
+            note = f"gamma = {gamma:.4g} would scale the model beyond tenfold in all; it is 0 again"
+            gamma = 0.0
         weights = _cohort_weights(lambda_of, round.names)
         model = checked(combine(np.exp(gamma) * weights, round.client_models), round)
         return model, FedHAWState(
             gamma=gamma,
+            scaling=state.scaling + gamma,
             lambda_of=lambda_of,
             clients=round.names,
             weights=weights,
