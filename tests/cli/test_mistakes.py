@@ -43,6 +43,8 @@ MISTAKES = [
     (["reproduce", "everything"], "'everything' is not one of heterogeneous"),
     (["reproduce", "errors", "--data", "imagenet"], "'imagenet' is not one of mnist"),
     (["reproduce", "errors", "--scale", "huge"], "'huge' is not one of full"),
+    (["reproduce", "errors", "--data", "mnist-5k"], "'mnist-5k' is not one of mnist"),
+    (["reproduce", "no-tuning", "--input-scale", "authors"], "no-tuning is always matched"),
     (["data", "split", "mnist-5k", "--out", "a.txt"], "must end in .npz"),
     (["data", "draw", "mnist-5k", "--out", "a.txt"], "must end in .png"),
     (["data", "check", "nothing.npz"], "nothing.npz"),

@@ -1,4 +1,4 @@
-"""`fedhaw reproduce`: the letter's tables and its figure, ours beside the letter's numbers."""
+"""`fedhaw reproduce`: the letter's tables and figure, and the evidence for doing without tuning."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +10,7 @@ from fedhaw.cli.compare import how_to_go_on
 from fedhaw.cli.exits import interruptible
 
 if TYPE_CHECKING:
+    from fedhaw.experiments.no_tuning import NoTuningPlan
     from fedhaw.experiments.reproduce import ReproducePlan
 
 EXAMPLES = """Examples:
@@ -21,9 +22,11 @@ EXAMPLES = """Examples:
   fedhaw reproduce server-time
 
   fedhaw reproduce all --device cuda --out letter
+
+  fedhaw reproduce no-tuning --data mnist-5k --scale small
 """
 
-TARGETS = ("heterogeneous", "errors", "fedprox", "figure", "server-time", "all")
+TARGETS = ("heterogeneous", "errors", "fedprox", "figure", "server-time", "all", "no-tuning")
 
 
 def complete_targets(incomplete: str) -> list[str]:
@@ -39,7 +42,7 @@ def reproduce(
         str | None,
         typer.Option(
             help="mnist, cifar10 or dogs, or several with commas. Default all three "
-            "(figure: cifar10, as in the letter).",
+            "(figure: cifar10, as in the letter). no-tuning has mnist-5k, too.",
             rich_help_panel=flag.FEDERATION,
         ),
     ] = None,
@@ -61,11 +64,13 @@ def reproduce(
         ),
     ] = None,
     seeds: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="How many seeds, counted from 0, or which: 0,4,5.", rich_help_panel=flag.TRAINING
+            help="How many seeds, counted from 0, or which: 0,4,5. Default 3 (no-tuning: 5 where "
+            "a run is quick, else 3).",
+            rich_help_panel=flag.TRAINING,
         ),
-    ] = "3",
+    ] = None,
     engine: flag.Engine = None,
     workers: flag.Workers = None,
     device: flag.Device = None,
@@ -82,34 +87,40 @@ def reproduce(
 
     Each cell is run over several seeds and gets a verdict: the letter's number is within the spread
     of ours, or ours is above or below it. Finished runs are not run again.
+
+    no-tuning is not of the letter and not among all: FedHAW-auto beside tuned and untuned rules.
     """
     from fedhaw.experiments.compare import parse_seeds
     from fedhaw.experiments.letter import TABLE_NAMES, Setting
+    from fedhaw.experiments.no_tuning import NoTuningPlan
     from fedhaw.experiments.reproduce import ReproducePlan
 
     _check("target", target, TARGETS)
     _check("--scale", scale, ("full", "small", "tiny"))
     if input_scale is not None:
         _check("--input-scale", input_scale, ("matched", "authors"))
-    tables: Any = TABLE_NAMES if target == "all" else (target,) if target != "server-time" else ()
-    changes = {
+        if target == "no-tuning":
+            raise typer.BadParameter("no-tuning is always matched", param_hint="--input-scale")
+    tables: Any = {"all": TABLE_NAMES, "server-time": (), "no-tuning": ()}.get(target, (target,))
+    names = _data(data, target)
+    given = {
         "data_dir": None if data_dir is None else str(data_dir),
         "device": device,
         "engine": engine,
         "workers": workers,
     }
-    setting = Setting(
-        scale,  # type: ignore[arg-type]  # checked above
-        input_scale,  # type: ignore[arg-type]
-        tuple((key, value) for key, value in changes.items() if value is not None),
-    )
-    plan = ReproducePlan(tables, _data(data, target), parse_seeds(seeds), setting, out)
+    changes = tuple((key, value) for key, value in given.items() if value is not None)
+    setting = Setting(scale, input_scale, changes)  # type: ignore[arg-type]  # checked above
+    plan = ReproducePlan(tables, names, parse_seeds(seeds or "3"), setting, out)
     done: dict[str, Any] = {"tables": []}
     with interruptible(how_to_go_on(out)):
         if tables:
             done["tables"] = _tables(plan, as_json)
         if target in ("server-time", "all"):
             done["server_time"] = _server_time(device or "cpu", out, as_json)
+        if target == "no-tuning":
+            own_seeds = None if seeds is None else parse_seeds(seeds)
+            done = _no_tuning(NoTuningPlan(names, setting.scale, out, own_seeds, changes), as_json)
     if as_json:
         from fedhaw.cli.output import print_json
 
@@ -151,14 +162,30 @@ def _server_time(device: str, out: Path, as_json: bool) -> dict[str, Any]:
     return {timing.rule: timing.median for timing in timings}
 
 
+def _no_tuning(plan: "NoTuningPlan", as_json: bool) -> dict[str, Any]:
+    from fedhaw.cli.output import print_table, to_stderr
+    from fedhaw.cli.progress import SweepProgress
+    from fedhaw.experiments.no_tuning import no_tuning
+
+    with SweepProgress(plan.jobs, to_stderr()) as watch:
+        evidence = no_tuning(plan, watch)
+    if not as_json:
+        for table, path in zip(evidence.tables, evidence.paths[::3], strict=True):
+            print_table(table)
+            print(f"table    {path} (also .csv and .tex)\n")
+    return evidence.described()
+
+
 def _data(given: str | None, target: str) -> Any:
     from fedhaw.experiments.letter import DATA_NAMES
+    from fedhaw.experiments.no_tuning import data_names
 
+    known = data_names() if target == "no-tuning" else DATA_NAMES
     if given is None:
-        return ("cifar10",) if target == "figure" else DATA_NAMES
+        return ("cifar10",) if target == "figure" else known
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
     for name in names:
-        _check("--data", name, DATA_NAMES)
+        _check("--data", name, known)
     return names
 
 
