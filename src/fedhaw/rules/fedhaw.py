@@ -33,9 +33,9 @@ from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, check_n
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import astype, combine, direction_products, like, softmax
 
-GAMMA_LIMIT = float(np.log(10.0))
-"""A step to |gamma| beyond this, exp(gamma) outside [0.1, 10], is not taken; real runs stay within
-a few tenths."""
+GAMMA_LIMIT = float(np.log(2.0))
+"""A step to |gamma| beyond this, exp(gamma) outside [0.5, 2], is not taken; in the letter's
+experiments exp(gamma) stays within [0.7, 1.6]."""
 
 SCALING_LIMIT = float(np.log(10.0))
 """gamma acts in every round, so even a small one that is held destroys a model in the end. Once the

@@ -1,9 +1,9 @@
 """FedHAW-auto: hypergradient aggregation with no learning rate to set.
 
-The global model is exp(gamma) (w + a Delta): gamma scales it as in FedHAW, and a, the server's step,
-is learnt too. Their hypergradients are the letter's; each is divided by the lengths of its factors,
-so that only an angle is left. Every number below is free of the unit of the model, of the loss and
-of the clients' learning rate:
+The global model is exp(gamma) (w + a Delta): gamma scales it as in FedHAW, and a, the server's
+step, is learnt too. Their hypergradients are the letter's; each is divided by the lengths of its
+factors, so that only an angle is left. Every number below is free of the unit of the model, of the
+loss and of the clients' learning rate:
 
     F       = sum_k p_k (w_k - w)                    over what arrived, p_k = N_k / N
     Delta   = F + sum_{k lost} p_k m_k               m_k: the client's last update, replayed
@@ -11,9 +11,9 @@ of the clients' learning rate:
     gamma'  = LEAK gamma + GAIN cos(Delta, w)        so |gamma| <= GAIN / (1 - LEAK)
     w(t+1)  = exp(gamma') (w + a' Delta)
 
-a starts at 1 and gamma at 0: round 0 is FedAvg. dw(t)/d(log a) points along Delta(t-1) and F is minus
-the direction of the gradient, so the server steps further while consecutive updates agree and less
-far once they turn back. gamma is momentum along the model itself; without the leak it would be an
+a starts at 1 and gamma at 0: round 0 is FedAvg. dw(t)/d(log a) points along Delta(t-1) and F
+against the gradient, so the server steps further while consecutive updates agree and less far once
+they turn back. gamma is momentum along the model itself; without the leak it would be an
 undamped oscillator (docs/rules/fedhaw-auto.md derives both).
 
 A lost client is replaced by its last update, m_k, times REPLAY for every round it stays away: its
@@ -139,6 +139,6 @@ def _replayed(
 
 
 def _cosine(a: Array, b: Array) -> float:
-    """cos of the angle between two vectors; 0 when one of them is 0, and so points nowhere."""
+    """Of the angle between two vectors; 0 when one of them is 0 and points nowhere."""
     lengths = np.sqrt(dot(a, a)) * np.sqrt(dot(b, b))
     return dot(a, b) / float(lengths) if lengths > 0 else 0.0
