@@ -10,7 +10,10 @@ the same breaks at the same points of the same rounds. Where the kernel has nete
 --loss add both to every link.
 
 The app is examples/flower with Flower's own FedAvg as an alternative server. Printed are the rounds
-that were finished, how many uploads each lost, the accuracy, and where the time went.
+that were finished, the accuracy, the uploads that were lost, and where the time went. A client's
+upload is lost by its *link* if that was down at some time in the round; *after* a break if it was
+down in the round before, so that the node was spared or still finding its way back; and otherwise
+to the *load* of the machine, on which it missed the deadline over a link that held.
 """
 
 import argparse
@@ -56,10 +59,11 @@ app = ServerApp()
 
 class Counting(FedAvg):
     """FedAvg that remembers how many models it got."""
-    got = 0
+    got = frozenset()
     def aggregate_train(self, server_round, replies):
         replies = list(replies)
-        self.got = sum(reply.has_content() for reply in replies)
+        self.got = {str(record["client-id"]) for reply in replies if reply.has_content()
+                    for record in reply.content.config_records.values() if "client-id" in record}
         return super().aggregate_train(server_round, replies)
 
 @app.main()
@@ -81,7 +85,8 @@ def main(grid, context):
         now = time.perf_counter()
         accuracy = evaluator(to_vector(layout, arrays), x, y).accuracy
         line = {"kind": "round", "round": server_round - 1, "accuracy": accuracy,
-                "lost": recipe.clients - strategy.got, "seconds": {"train": now - began[0]}}
+                "lost": [str(k) for k in range(recipe.clients) if str(k) not in strategy.got],
+                "seconds": {"train": now - began[0]}}
         began[0] = now
         if server_round:
             with out.open("a") as file:
@@ -138,7 +143,7 @@ def make_app(folder: Path, clients: int) -> Path:
 def measure(
     out: Path, app: Path, peer: str, rule: str, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """One strategy's run over breaking links; its rounds."""
+    """One strategy's run over breaking links; its rounds, each with the links that were down."""
     out.mkdir(parents=True)
     with network(options) as names, processes(out) as start:
         hub, *nodes = names
@@ -156,16 +161,32 @@ def measure(
         start(hub, "run", "flwr", "run", str(app), "broken", "--stream", "-c", settings)
         wait(lambda: read(out), options.limit)  # the first round is everybody's: links hold
         stop = threading.Event()
-        breaker = threading.Thread(target=break_links, args=(out, hub, options, stop))
+        down: dict[int, set[int]] = {}
+        breaker = threading.Thread(target=break_links, args=(out, hub, options, stop, down))
         breaker.start()
         wait(lambda: any(r["kind"] == "end" for r in read(out)), options.limit)
         stop.set()
         breaker.join()
-    return [record for record in read(out) if record["kind"] == "round"]
+    rounds = [record for record in read(out) if record["kind"] == "round"]
+    return [{**record, "down": down.get(index, set())} for index, record in enumerate(rounds)]
 
 
-def break_links(out: Path, hub: str, options: argparse.Namespace, stop: threading.Event) -> None:
-    """Break links as the schedule says, round by round, until told to stop."""
+def break_links(
+    out: Path,
+    hub: str,
+    options: argparse.Namespace,
+    stop: threading.Event,
+    down: dict[int, set[int]],
+) -> None:
+    """Break links as the schedule says, round by round, until told to stop.
+
+    Args:
+        out: where the history grows by a line a round.
+        hub: the namespace of the bridge.
+        options: the schedule's.
+        stop: ends it.
+        down: filled with the links that were down at some time in each round.
+    """
     mended: list[tuple[float, int]] = []  # when each broken link is to be mended
     upcoming: list[tuple[float, int, float]] = []
     begun = 0
@@ -181,6 +202,7 @@ def break_links(out: Path, hub: str, options: argparse.Namespace, stop: threadin
         for end, k in [event for event in mended if event[0] <= now]:
             ip("-n", hub, "link", "set", f"port{k}", "up")
             mended.remove((end, k))
+        down.setdefault(begun, set()).update(k for _, k in mended)
 
 
 def schedule(round_index: int, options: argparse.Namespace) -> list[tuple[int, float, float]]:
@@ -286,13 +308,26 @@ def wait(condition: Any, limit: float) -> None:
 
 
 def print_row(name: str, rounds: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    lost = [r["lost"] if isinstance(r["lost"], int) else len(r["lost"]) for r in rounds]
-    seconds = [r["seconds"]["train"] for r in rounds]
+    lost = {"link": 0, "after": 0, "load": 0}
+    disturbed: set[int] = set()  # by a break in the round before, or still spared because of one
+    for record in rounds:
+        causes = {
+            k: "link" if k in record["down"] else "after" if k in disturbed else "load"
+            for k in map(int, record["lost"])
+        }
+        for cause in causes.values():
+            lost[cause] += 1
+        disturbed = record["down"] | {k for k, cause in causes.items() if cause != "load"}
+    seconds = [record["seconds"]["train"] for record in rounds]
     stalled = sum(s >= options.deadline for s in seconds)
-    last = rounds[-1]["accuracy"] if rounds else float("nan")
+    accuracy = " ".join(f"{100 * record['accuracy']:.0f}" for record in rounds)
+    by_round = " ".join(str(len(record["lost"])) for record in rounds)
+    calm = [s for s, r in zip(seconds, rounds, strict=True) if not (r["down"] or r["lost"])]
     print(
-        f"{name:14} rounds {len(rounds)}/{options.rounds}  accuracy {100 * last:5.1f} %  "
-        f"lost {lost}  waited {sum(seconds):4.0f} s, {stalled} rounds to the deadline",
+        f"{name:14} rounds {len(rounds)}/{options.rounds}  accuracy % {accuracy}  lost {by_round} "
+        f"(link {lost['link']}, after {lost['after']}, load {lost['load']})  "
+        f"waited {sum(seconds):.0f} s, {stalled} to the deadline; "
+        f"undisturbed rounds {' '.join(f'{s:.0f}' for s in calm)} s",
         flush=True,
     )
 
