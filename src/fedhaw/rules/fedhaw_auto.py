@@ -32,10 +32,10 @@ from fedhaw.rules.base import Array, Client, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import combine, dot, like, summing_to_one
 
-STEP = 0.05
+STEP = 0.1
 STEP_LIMITS = (0.2, 20.0)
-GAIN = 0.02
-LEAK = 0.9
+GAIN = 0.05
+LEAK = 0.8
 REPLAY = 0.9
 
 
