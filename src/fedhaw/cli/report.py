@@ -45,17 +45,27 @@ def report(
             rich_help_panel=flag.OUTPUT,
         ),
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write small, compressed copies of the histories into this folder.",
+            rich_help_panel=flag.OUTPUT,
+            show_default=False,
+        ),
+    ] = None,
     tensorboard: flag.Tensorboard = False,
     as_json: flag.Json = False,
 ) -> None:
     """Build a report, or build it again, from the histories in some folders."""
     from fedhaw.cli.output import print_json, print_table, to_stderr
-    from fedhaw.reports import comparison_table, write_report, write_tensorboard
+    from fedhaw.reports import comparison_table, keep_histories, write_report, write_tensorboard
 
     check_target(target)
     where = out or (folders[0] if folders[0].is_dir() else folders[0].parent)
     with to_stderr().status("Writing the report"):
         written = write_report(folders, where, title=title, notice=notice, target=target)
+        if keep is not None:
+            keep_histories(folders, keep)
         if tensorboard:
             write_tensorboard(folders, where / "tensorboard")
     if as_json:

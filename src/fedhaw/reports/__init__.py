@@ -6,6 +6,7 @@ when a report is written.
 
 from fedhaw.reports.comparison import Comparison, Group, Reach, Spread, compare, load
 from fedhaw.reports.holdings import HoldingsError, draw_holdings
+from fedhaw.reports.keeping import keep as keep_histories
 from fedhaw.reports.metrics import Notation
 from fedhaw.reports.report import Report, ReportError, write_report
 from fedhaw.reports.runs import HistoryError, Run, find_histories, read_run, read_runs
@@ -39,6 +40,7 @@ __all__ = [
     "comparison_table",
     "draw_holdings",
     "find_histories",
+    "keep_histories",
     "load",
     "read_run",
     "read_runs",

@@ -1,12 +1,15 @@
 """Histories read back from disk: one `history.jsonl` per run, one JSON object a line.
 
 The first line describes the run, each further line one round, the last one says that the run
-ended. A run that is still going, or was killed while writing, is read as far as it goes.
+ended. A run that is still going, or was killed while writing, is read as far as it goes. A history
+that is kept for good may be compressed: `history.jsonl.gz`.
 """
 
+import gzip
 import json
 import math
 import os
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +22,7 @@ from numpy.typing import NDArray
 from fedhaw.errors import FedhawError
 
 HISTORY_NAME = "history.jsonl"
+COMPRESSED_NAME = f"{HISTORY_NAME}.gz"
 NEWEST_FORMAT = 1
 
 Vector = NDArray[np.float64]
@@ -153,7 +157,9 @@ def find_histories(folders: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...
     for folder in given:
         if not folder.exists():
             raise HistoryError(f"There is no folder {folder}; give a folder that holds runs.")
-        inside = [folder] if folder.is_file() else sorted(folder.rglob(HISTORY_NAME))
+        inside = [folder]
+        if not folder.is_file():
+            inside = sorted([*folder.rglob(HISTORY_NAME), *folder.rglob(COMPRESSED_NAME)])
         for path in inside:
             found.setdefault(path.resolve(), path)
     if not found:
@@ -176,9 +182,14 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     """
     path = Path(path)
     try:
-        lines = path.read_bytes().splitlines()
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise HistoryError(f"{path} is damaged ({error}); restore the file.") from error
     except OSError as error:
         raise HistoryError(f"Could not read {path}: {error.strerror}; check the file.") from error
+    lines = content.splitlines()
     header: Record | None = None
     rounds: dict[int, Record] = {}
     finished = False

@@ -1,0 +1,52 @@
+"""Small copies of histories say the same as the histories."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedhaw.reports import HistoryError, find_histories, keep_histories, read_run, write_report
+
+Writer = Callable[..., Path]
+
+
+def test_a_copy_is_smaller_and_reads_alike(tmp_path: Path, write_history: Writer) -> None:
+    path = write_history(tmp_path / "runs" / "a" / "seed-0", "fedhaw", rounds=40)
+    (copy,) = keep_histories([tmp_path / "runs"], tmp_path / "kept")
+    assert copy == tmp_path / "kept" / "a" / "seed-0" / "history.jsonl.gz"
+    assert copy.stat().st_size < path.stat().st_size / 4
+    whole, kept = read_run(path), read_run(copy)
+    assert kept.finished
+    assert kept.header == whole.header
+    np.testing.assert_allclose(kept.at("accuracy"), whole.at("accuracy"), atol=5e-5)
+    np.testing.assert_allclose(kept.at("gamma"), whole.at("gamma"), atol=5e-5)
+    np.testing.assert_allclose(kept.weights, whole.weights, atol=5e-5)
+    assert [r["lost"] for r in kept.records] == [r["lost"] for r in whole.records]
+
+
+def test_the_same_history_gives_the_same_bytes(tmp_path: Path, write_history: Writer) -> None:
+    write_history(tmp_path / "runs", rounds=4)
+    first, second = (keep_histories([tmp_path / "runs"], tmp_path / k)[0] for k in ("a", "b"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_report_is_built_from_copies(tmp_path: Path, write_history: Writer) -> None:
+    for rule in ("fedavg", "fedhaw"):
+        write_history(tmp_path / "runs" / rule, rule, rounds=5)
+    keep_histories([tmp_path / "runs"], tmp_path / "kept")
+    assert len(find_histories([tmp_path / "kept"])) == 2
+    report = write_report([tmp_path / "kept"], tmp_path / "out")
+    assert [group.rule for group in report.comparison.groups] == ["fedavg", "fedhaw"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"not compressed", None])
+def test_a_damaged_copy_is_named(
+    tmp_path: Path, write_history: Writer, damage: bytes | None
+) -> None:
+    write_history(tmp_path / "runs", rounds=4)
+    (copy,) = keep_histories([tmp_path / "runs"], tmp_path / "kept")
+    copy.write_bytes(copy.read_bytes()[:-20] if damage is None else damage)
+    with pytest.raises(HistoryError, match=re.escape(str(copy))):
+        read_run(copy)
