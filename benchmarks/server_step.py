@@ -78,7 +78,7 @@ def layers_of(P: int) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(edges)]
 
 
-def step_of(rule: Rule[Any], arrays: Sequence[Any], layers: list[slice]) -> Step:
+def step_of(rule: Rule[Any], arrays: Sequence[Any], layers: list[slice] | None = None) -> Step:
     """One aggregation in mid-run: the rule has seen a round before."""
     w, W, U = arrays
     examples = np.arange(1, W.shape[0] + 1)
@@ -217,7 +217,7 @@ def print_passes(turns: int) -> None:
     """Python's share at a small model: FedHAW beside its three bare passes."""
     w, W, U = models(10, MNIST_MLP)
     s = np.full(10, 0.1, np.float32)
-    step = step_of(RULES["FedHAW"], (w, W, U), layers_of(MNIST_MLP))
+    step = step_of(RULES["FedHAW"], (w, W, U))
 
     def passes() -> None:
         d = w - s @ W

@@ -247,14 +247,14 @@ class Round:
                 f"num_examples must hold one number for each of the {K} clients; got shape "
                 f"{examples.shape}."
             )
-        wrong = ~(np.isfinite(examples) & (examples >= 0))
-        if wrong.any():
-            k = int(np.flatnonzero(wrong)[0])
+        most = examples.max()
+        if not (most < np.inf and examples.min() >= 0):  # NaN fails both
+            k = int(np.flatnonzero(~(np.isfinite(examples) & (examples >= 0)))[0])
             raise InvalidRound(
                 f"num_examples of client {self.names[k]!r} is {examples[k]:g}; it must be a finite "
                 "number, 0 or more."
             )
-        if not examples.any():
+        if most == 0:
             raise InvalidRound("num_examples is 0 for every client; nobody has data to weigh.")
         return examples
 

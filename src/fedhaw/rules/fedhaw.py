@@ -21,6 +21,7 @@ Nakai-Kasai and Wadayama, "Federated Learning with Hypergradient-based Online Up
 Weights".
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -203,13 +204,14 @@ class FedHAW:
             if self.gamma_in_lambda_step == "sequential":
                 to_lambda = to_lambda * np.exp(2 * (gamma - state.gamma))
             steps = self.eta_lambda * to_lambda
-        if not (np.isfinite(gamma) and np.all(np.isfinite(steps))):
+            total = gamma + float(steps.sum())
+        if not math.isfinite(total):
             return state.gamma, lambda_of, "the hypergradient is not finite; coefficients stayed"
         if abs(gamma) > GAMMA_LIMIT:
             note = f"a step to gamma = {gamma:.4g} is out of bounds; coefficients stayed"
             return state.gamma, lambda_of, note
-        for client, step in zip(state.clients, steps, strict=True):
-            lambda_of[client] -= float(step)
+        for client, step in zip(state.clients, steps.tolist(), strict=True):
+            lambda_of[client] -= step
         return gamma, lambda_of, None
 
     def _with_newcomers(

@@ -150,8 +150,11 @@ def _direction_products(
         if tolerance is None:
             minus_d = weights @ (W_block - w_block)
         else:
-            squares = w_block * w_block
-            fourth += float(squares @ squares)
+            more = float(w_block @ w_block) ** 2  # no less than the sum of fourth powers
+            if not epsilon * math.sqrt(fourth + more) <= tolerance:
+                squares = w_block * w_block
+                more = float(squares @ squares)
+            fourth += more
             if not epsilon * math.sqrt(fourth) <= tolerance:
                 break
             minus_d = weights @ W_block
@@ -169,9 +172,12 @@ def summing_to_one(s: Vector, W: Array) -> Array:
     gain that fraction of the whole model. All weights, and 1, are multiples of the last place of
     the smallest one that is not 0, so that one can take up the rest exactly.
     """
-    weights = to_vector(like(W, s)).copy()
-    smallest = np.where(weights > 0, weights, np.inf).argmin()
-    weights[smallest] += 1.0 - weights.sum()
+    rounded = to_vector(like(W, s))
+    rest = 1.0 - float(rounded.sum())
+    if rest == 0:
+        return like(W, s)
+    weights = rounded.copy()
+    weights[np.where(weights > 0, weights, np.inf).argmin()] += rest
     return like(W, weights)
 
 
