@@ -76,7 +76,7 @@ def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     w, W, _ = (a.astype(np.float32) for a in models(7, 5000, 0.1, 0))
     results: list[Any] = []
     for cores in (1, 2, 5):
-        monkeypatch.setattr("fedhaw.rules.reductions._cores", lambda cores=cores: cores)
+        monkeypatch.setattr("fedhaw.rules.reductions.available_cores", lambda cores=cores: cores)
         parts = reductions.update_spread(w, W, np.full(7, 1 / 7), [slice(0, 5000)])
         results.append(b"".join(part.tobytes() for part in parts))
     assert len(set(results)) == 1

@@ -305,13 +305,14 @@ def _map(W: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) -> Iterabl
     """
     if not array_api_compat.is_numpy_array(W) or len(tasks) == 1:
         return map(function, tasks)
-    cores = _cores()
+    cores = available_cores()
     share = -(-len(tasks) // cores)
     shares = [tasks[start : start + share] for start in range(0, len(tasks), share)]
     return chain.from_iterable(_pool(cores).map(lambda part: list(map(function, part)), shares))
 
 
-def _cores() -> int:
+def available_cores() -> int:
+    """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from fedhaw.clients import ClientUpdate, LocalUpdate
 from fedhaw.models import Layout
 from fedhaw.models.learner import closed_form_sizes
+from fedhaw.rules.reductions import available_cores
 from fedhaw.simulation.engines.base import Engine
 from fedhaw.simulation.engines.federation import Federation, InvalidFederation
-from fedhaw.simulation.engines.processes import ProcessesEngine, available_cores
+from fedhaw.simulation.engines.processes import ProcessesEngine
 from fedhaw.simulation.engines.sequential import SequentialEngine
 from fedhaw.simulation.engines.stacked import StackedEngine
 

@@ -9,7 +9,6 @@ takes its place, and the round goes on.
 """
 
 import math
-import os
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedhaw.errors import FedhawError
+from fedhaw.rules.reductions import available_cores
 from fedhaw.simulation.engines.base import ClientReport
 from fedhaw.simulation.engines.federation import Federation, one_thread
 from fedhaw.simulation.engines.messages import Assignment, Task
@@ -200,13 +200,6 @@ def _unstartable(error: OSError) -> WorkersFailed:
         f"Worker processes cannot be started ({error.strerror or error}); close other programs, "
         'ask for fewer workers, or use engine="sequential".'
     )
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _pickled(federation: Federation, handles: dict[str, object]) -> SharedTensor:
