@@ -1,6 +1,7 @@
 """Clients that fail are lost, by name and reason; everyone else is trained all the same."""
 
 import gc
+import contextlib
 import os
 import signal
 import subprocess
@@ -232,11 +233,15 @@ def test_an_engine_that_cannot_start_says_so_and_leaves_nothing(
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie that nobody has collected does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    """Whether any thread of a process runs; a zombie that nobody has collected does not.
+
+    On a busy machine the first thread may have ended while others still hold the process's files.
+    """
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if thread.read_text().rpartition(")")[2].split()[0] != "Z":
+                return True
+    return False
 
 
 def wait_for_the_end_of(pids: list[int]) -> None:
