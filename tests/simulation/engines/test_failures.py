@@ -1,7 +1,7 @@
 """Clients that fail are lost, by name and reason; everyone else is trained all the same."""
 
-import gc
 import contextlib
+import gc
 import os
 import signal
 import subprocess
