@@ -18,7 +18,7 @@ from fedhaw import __version__
 from fedhaw.flower.roster import order
 from fedhaw.history_file import FORMAT, HistoryError, HistoryFile, Record, parse
 
-_RULE_NAMES = {"FedHyperG": "fedhyper"}
+_RULE_NAMES = {"FedHAWAuto": "fedhaw-auto", "FedHyperG": "fedhyper"}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ PRETTY = {
     "fedlws": "FedLWS",
     "fedlaw": "FedLAW",
     "fedhaw": "FedHAW",
+    "fedexp": "FedExP",
+    "fedhaw-auto": "FedHAW-auto",
 }
 """The rules by their written names, in the order in which they are listed."""
 

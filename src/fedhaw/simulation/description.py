@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 _NAMES = {
+    "FedHAWAuto": "fedhaw-auto",
     "FedHyperG": "fedhyper",
     "LocalUpdate": "local",
     "LetterUplink": "letter",
