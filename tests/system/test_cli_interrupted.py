@@ -25,6 +25,8 @@ def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
         text=True,
         start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # A suite that runs in the background has been told to ignore Ctrl-C, and so would this.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
@@ -121,7 +123,9 @@ def test_completion_offers_commands_and_rules(tmp_path: Path) -> None:
         return done.stdout.split()
 
     assert offered("fedhaw comp") == ["compare"]
-    assert offered("fedhaw compare --rules fedavg,fedh") == ["fedavg,fedhyper", "fedavg,fedhaw"]
+    assert offered("fedhaw compare --rules fedavg,fedh") == [
+        "fedavg,fedhyper", "fedavg,fedhaw", "fedavg,fedhaw-auto",
+    ]  # fmt: skip
 
 
 def test_help_needs_neither_torch_nor_matplotlib() -> None:
