@@ -36,7 +36,7 @@ from fedhaw.rules.reductions import astype, combine, direction_products, like, s
 
 GAMMA_LIMIT = float(np.log(2.0))
 """A step to |gamma| beyond this, exp(gamma) outside [0.5, 2], is not taken; in the letter's
-experiments exp(gamma) stays within [0.7, 1.6]."""
+experiments exp(gamma) stays within [0.7, 1.7]."""
 
 SCALING_LIMIT = float(np.log(10.0))
 """gamma acts in every round, so even a small one that is held destroys a model in the end. Once the
