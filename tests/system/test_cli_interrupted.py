@@ -91,6 +91,25 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_process(tmp_path: Path) -> None:
     assert not group_is_alive(process.pid), "workers were left behind"
 
 
+def test_ctrl_c_while_the_workers_start_shows_no_traceback(tmp_path: Path) -> None:
+    process = start(
+        tmp_path, "run", "--rule", "fedavg", "--rounds", "100000", "--engine", "processes",
+        "--workers", "2", "--out", "out",
+    )  # fmt: skip
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    if not children.exists():
+        process.kill()
+        pytest.skip("this system does not list a process's children in /proc")
+    deadline = time.monotonic() + 60
+    while not children.read_text().split() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    time.sleep(0.3)  # the workers are importing torch, which takes seconds
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+
+
 def group_is_alive(group: int) -> bool:
     try:
         os.killpg(group, 0)

@@ -8,7 +8,6 @@ import mmap
 import os
 import pickle
 import select
-import signal
 import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -28,8 +27,6 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
         assignment_descriptor: of a file that holds the pickled `Assignment`.
         index: which of the workers this one is, and so which place its clients' models go to.
     """
-    # Ctrl-C reaches every process of a terminal; what to do about it is for the parent to say.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, args=(descriptor,), daemon=True).start()
     torch.set_num_threads(1)
     parent = Connection(descriptor)

@@ -1,6 +1,7 @@
 """The parent's side of one worker process."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +25,20 @@ def _closed_on_failure(end: socket.socket) -> Iterator[None]:
     except BaseException:
         end.close()
         raise
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Start processes that never hear Ctrl-C, not even while they import torch.
+
+    It reaches every process of a terminal; what to do about it is for the parent alone to say. A
+    process inherits the signals that are blocked where it is started, and keeps them blocked.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class WorkerProcess:
@@ -50,7 +65,7 @@ class WorkerProcess:
             "from fedhaw.simulation.engines.worker import main; "
             f"main({theirs.fileno()}, {assignment}, {index})"
         )
-        with _closed_on_failure(ours), theirs:
+        with _closed_on_failure(ours), theirs, _deaf_to_interrupts():
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
