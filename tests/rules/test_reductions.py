@@ -60,11 +60,12 @@ def test_products_are_exact_however_small_the_update(
     assert np.all(np.abs(beside - expected) <= 1e-5 * length.max() ** 2)
 
     layers = [slice(0, P // 2), slice(P // 2, P)] if P > 1 else [slice(0, 1)]
-    mean_squares, distances, average = reductions.update_spread(
+    squares, mean_squares, distances, average = reductions.update_spread(
         to_backend(w), to_backend(W), s, layers
     )
     np.testing.assert_allclose(np.asarray(average), s @ W64, rtol=1e-5, atol=1e-6)
     for index, layer in enumerate(layers):
+        np.testing.assert_allclose(squares[index], np.sum(w64[layer] ** 2), rtol=1e-5)
         part = g[:, layer]
         size = np.linalg.norm(part, axis=1).max() ** 2
         assert abs(mean_squares[index] - np.sum((s @ part) ** 2)) <= 1e-5 * size

@@ -14,14 +14,13 @@ Shi, Zhao, Guo, Chang, "FedLWS: Federated Learning with Adaptive Layer-wise Weig
 ICLR 2025.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import dot, update_spread
+from fedhaw.rules.reductions import scale_layers, update_spread
 
 
 @dataclass(frozen=True)
@@ -75,24 +74,23 @@ class FedLWS:
         if round.nothing_arrived:
             return unchanged(round), state
         w, W = round.global_model, round.client_models
-        mean_squares, distances, model = update_spread(w, W, round.shares, round.layers)
-        checked(model, round)
-        gammas, note = self._gammas(w, mean_squares, distances, round.layers)
-        for layer, gamma in zip(round.layers, gammas, strict=True):
-            model[layer] *= float(gamma)
+        squares, mean_squares, distances, model = update_spread(w, W, round.shares, round.layers)
+        if not np.isfinite(squares + mean_squares).all():
+            checked(model, round)
+        gammas, note = self._gammas(squares, mean_squares, distances)
+        scale_layers(model, round.layers, gammas)
         return model, FedLWSState(gammas, round.names, round.shares, note)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _gammas(
-        self, w: Array, mean_squares: Vector, distances: Vector, layers: Sequence[slice]
+        self, squares: Vector, mean_squares: Vector, distances: Vector
     ) -> tuple[Vector, str | None]:
         """(L,) the factor of each layer, and what there is to say of them."""
-        G = np.sqrt(mean_squares)
+        length, G = np.sqrt(squares), np.sqrt(mean_squares)
         tau = np.sqrt(distances).mean(axis=1)
         factor = self.beta * tau
         if self.clip is not None:
             factor = np.clip(factor, *self.clip)
-        length = np.sqrt([dot(w[layer], w[layer]) for layer in layers])
         # A layer of zeros has no length to keep: it is left to FedAvg.
         gammas: Vector = np.divide(
             length, factor * G + length, out=np.ones_like(length), where=length > 0

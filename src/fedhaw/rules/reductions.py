@@ -46,6 +46,8 @@ def softmax(logits: Vector) -> Vector:
 
 def to_numpy(array: Array) -> NDArray[Any]:
     """An array of any backend in NumPy, bit for bit."""
+    if isinstance(array, np.ndarray):
+        return array
     if not array_api_compat.is_torch_array(array):
         return np.asarray(array)
     array = array.detach().cpu()
@@ -87,7 +89,7 @@ def astype(array: Array, dtype: Any) -> Array:
 def combine(coefficients: Vector, W: Array) -> Array:
     """(P,) sum_k coefficients_k W_k: one matrix-vector product, one read of W."""
     row = like(W, coefficients)
-    if not array_api_compat.is_torch_array(W):
+    if isinstance(W, np.ndarray) or not array_api_compat.is_torch_array(W):
         return row @ W
     # torch spreads a product over the cores by its rows, of which there are few, unless narrow.
     sums = namespace(W).empty_like(W[0])
@@ -150,6 +152,8 @@ def _direction_products(
         if tolerance is None:
             minus_d = weights @ (W_block - w_block)
         else:
+            minus_d = weights @ W_block
+            minus_d -= w_block  # in place: a fresh block of memory costs more than the subtraction
             more = float(w_block @ w_block) ** 2  # no less than the sum of fourth powers
             if not epsilon * math.sqrt(fourth + more) <= tolerance:
                 squares = w_block * w_block
@@ -157,8 +161,6 @@ def _direction_products(
             fourth += more
             if not epsilon * math.sqrt(fourth) <= tolerance:
                 break
-            minus_d = weights @ W_block
-            minus_d -= w_block  # in place: a fresh block of memory costs more than the subtraction
         along_w -= float(minus_d @ w_block)
         if U is not None:
             along_U -= to_vector(astype(U[:, block], W.dtype) @ minus_d)
@@ -172,12 +174,10 @@ def summing_to_one(s: Vector, W: Array) -> Array:
     gain that fraction of the whole model. All weights, and 1, are multiples of the last place of
     the smallest one that is not 0, so that one can take up the rest exactly.
     """
-    rounded = to_vector(like(W, s))
-    rest = 1.0 - float(rounded.sum())
-    if rest == 0:
-        return like(W, s)
-    weights = rounded.copy()
-    weights[np.where(weights > 0, weights, np.inf).argmin()] += rest
+    weights = to_vector(like(W, s)).copy()
+    rest = 1.0 - float(weights.sum())
+    if rest != 0:
+        weights[np.where(weights > 0, weights, np.inf).argmin()] += rest
     return like(W, weights)
 
 
@@ -211,7 +211,7 @@ def update_products(
 
 def update_spread(
     w: Array, W: Array, weights: Vector, layers: Sequence[slice]
-) -> tuple[Vector, Vector, Array]:
+) -> tuple[Vector, Vector, Vector, Array]:
     """How far the updates g_k = W_k - w are apart, layer by layer, in one read of W.
 
     Args:
@@ -221,8 +221,9 @@ def update_spread(
         layers: L slices of the P parameters.
 
     Returns:
-        (L,) |sum_k weights_k g_k|^2; (L, K) |g_k - mean_j g_j|^2; and (P,) the weighted average of
-        the models, which falls out while the updates are in cache.
+        (L,) |w|^2; (L,) |sum_k weights_k g_k|^2; (L, K) |g_k - mean_j g_j|^2; and (P,) the weighted
+        average of the models, which falls out while the updates are in cache. It is finite if the
+        first two are.
     """
     xp = namespace(W)
     K = W.shape[0]
@@ -230,13 +231,14 @@ def update_spread(
     average = xp.empty_like(w)
 
     def spread(updates: Array, block: slice) -> Array:
-        means = rows @ updates
-        average[block] = w[block] + means[0]
+        means, w_block = rows @ updates, w[block]
+        average[block] = w_block + means[0]
         updates -= means[1]
-        return xp.concat([(means[0] @ means[0])[None], xp.linalg.vecdot(updates, updates)])
+        squares = [(w_block @ w_block)[None], (means[0] @ means[0])[None]]
+        return xp.concat([*squares, xp.linalg.vecdot(updates, updates)])
 
     sums = _sums_over_updates(w, W, layers, spread)
-    return sums[:, 0], sums[:, 1:], average
+    return sums[:, 0], sums[:, 1], sums[:, 2:], average
 
 
 def _sums_over_updates(
@@ -246,12 +248,7 @@ def _sums_over_updates(
 
     The updates are the function's own, to overwrite if it likes.
     """
-    columns = _columns(W, _block_elements(W, own_threads=True))
-    blocks = [
-        (index, slice(layer.start + block.start, layer.start + block.stop))
-        for index, layer in enumerate(layers)
-        for block in _blocks(layer.stop - layer.start, columns)
-    ]
+    blocks = _blocks_of(layers, _columns(W, _block_elements(W, own_threads=True)))
 
     @_quietly
     def part(task: tuple[int, slice]) -> Array:
@@ -263,6 +260,17 @@ def _sums_over_updates(
     for (index, _), value in zip(blocks, _map(W, part, blocks), strict=True):
         sums[index] = sums.get(index, 0.0) + to_vector(value)
     return np.stack([sums[index] for index in range(len(layers))])
+
+
+def scale_layers(model: Array, layers: Sequence[slice], factors: Vector) -> None:
+    """Multiply each layer of a model by its factor, in place."""
+
+    def scale(task: tuple[int, slice]) -> None:
+        index, block = task
+        model[block] *= float(factors[index])
+
+    for _ in _map(model, scale, _blocks_of(layers, _block_elements(model))):
+        pass
 
 
 def non_finite_rows(W: Array) -> list[int]:
@@ -281,11 +289,10 @@ def is_finite(vector: Array) -> bool:
 
 
 def _block_elements(array: Array, *, own_threads: bool = False) -> int:
-    if str(array_api_compat.device(array)) != "cpu":
-        return _DEVICE_BLOCK
-    if array_api_compat.is_torch_array(array):
-        return _TORCH_BLOCK
-    return _THREAD_BLOCK if own_threads else _NUMPY_BLOCK
+    if isinstance(array, np.ndarray):
+        return _THREAD_BLOCK if own_threads else _NUMPY_BLOCK
+    on_cpu = str(array_api_compat.device(array)) == "cpu"
+    return _TORCH_BLOCK if on_cpu else _DEVICE_BLOCK
 
 
 def _columns(W: Array, elements: int) -> int:
@@ -295,6 +302,15 @@ def _columns(W: Array, elements: int) -> int:
 
 def _blocks(length: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+
+
+def _blocks_of(layers: Sequence[slice], size: int) -> list[tuple[int, slice]]:
+    """The blocks of every layer, with the layer's number."""
+    return [
+        (index, slice(layer.start + block.start, layer.start + block.stop))
+        for index, layer in enumerate(layers)
+        for block in _blocks(layer.stop - layer.start, size)
+    ]
 
 
 def _map(W: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) -> Iterable[_R]:
