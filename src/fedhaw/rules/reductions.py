@@ -88,14 +88,8 @@ def astype(array: Array, dtype: Any) -> Array:
 @_quietly
 def combine(coefficients: Vector, W: Array) -> Array:
     """(P,) sum_k coefficients_k W_k: one matrix-vector product, one read of W."""
-    row = like(W, coefficients)
-    if isinstance(W, np.ndarray) or not array_api_compat.is_torch_array(W):
-        return row @ W
-    # torch spreads a product over the cores by its rows, of which there are few, unless narrow.
-    sums = namespace(W).empty_like(W[0])
-    for block in _blocks(W.shape[1], _columns(W, _block_elements(W))):
-        sums[block] = row @ W[:, block]
-    return sums
+    # From the left, torch would make it a product of matrices, which is slower at this length.
+    return W.T @ like(W, coefficients)
 
 
 @_quietly
@@ -203,7 +197,7 @@ def update_products(
         mean = row @ updates
         along = updates @ mean
         rest = updates if multiples is None else updates - multiples * mean
-        return xp.stack([along, xp.linalg.vecdot(rest, rest)])
+        return xp.stack([along, _squares(rest)])
 
     ((along, squares),) = _sums_over_updates(w, W, [slice(0, w.shape[0])], products)
     return along, squares
@@ -227,18 +221,27 @@ def update_spread(
     """
     xp = namespace(W)
     K = W.shape[0]
-    rows = like(W, np.stack([weights, np.full(K, 1 / K)]))
+    row, equal = like(W, weights), like(W, np.full(K, 1 / K))
     average = xp.empty_like(w)
 
     def spread(updates: Array, block: slice) -> Array:
-        means, w_block = rows @ updates, w[block]
-        average[block] = w_block + means[0]
-        updates -= means[1]
-        squares = [(w_block @ w_block)[None], (means[0] @ means[0])[None]]
-        return xp.concat([*squares, xp.linalg.vecdot(updates, updates)])
+        w_block, mean = w[block], row @ updates
+        squares = [(w_block @ w_block)[None], (mean @ mean)[None]]
+        mean += w_block
+        average[block] = mean
+        updates -= equal @ updates
+        return xp.concat([*squares, _squares(updates)])
 
     sums = _sums_over_updates(w, W, layers, spread)
     return sums[:, 0], sums[:, 1], sums[:, 2:], average
+
+
+def _squares(rows: Array) -> Array:
+    """(K,) |rows_k|^2."""
+    if isinstance(rows, np.ndarray):
+        return np.linalg.vecdot(rows, rows)
+    # torch's vecdot writes the products to memory before it adds them up.
+    return namespace(rows).linalg.vector_norm(rows, axis=1) ** 2
 
 
 def _sums_over_updates(
