@@ -109,12 +109,12 @@ def test_the_tables_say_how_often_and_where() -> None:
 def test_every_cell_that_was_promised_is_there(tmp_path: Path) -> None:
     cells = NoTuningPlan(data_names(), "full", tmp_path).cells
     count = {name: sum(cell.data == name for cell in cells) for name in data_names()}
-    assert count == {"mnist-5k": 16, "mnist": 12, "cifar10": 2, "dogs": 4}
+    assert count == {"mnist-5k": 21, "mnist": 12, "cifar10": 2, "dogs": 4}
     assert len({cell.key for cell in cells}) == len(cells)
     assert {cell.recipe.client_update for cell in cells} == {"sgd", "sgd-wd", "adam"}
     quick = next(cell for cell in cells if cell.data == "mnist-5k")
     assert len(quick.seeds) == 5
-    assert quick.seeds_of("fedlaw") == (0, 1, 2)
+    assert quick.seeds_of("fedlaw") == (5, 6, 7)
 
 
 def test_the_grid_repeats_no_run_that_the_letters_rate_has(tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ def test_a_tiny_one_runs_once_and_says_its_scale(
     runs = tmp_path / "runs" / "no-tuning" / key
     last = {}
     for rate, name in ((1e-4, "fedhaw-grid-1e-04"), (1e-3, "fedhaw"), (1e-2, "fedhaw-grid-1e-02")):
-        lines = (runs / name / "seed-0" / "history.jsonl").read_text().splitlines()
+        lines = (runs / name / "seed-5" / "history.jsonl").read_text().splitlines()
         last[rate] = json.loads(lines[3])["accuracy"]
     assert last[chosen] == max(last.values()) == told["cells"][key]["fedhaw-grid"]["final"][0]
-    assert told["cells"][key]["fedhaw-grid"]["seeds"] == [0, 1]
+    assert told["cells"][key]["fedhaw-grid"]["seeds"] == [5, 6]
 
     events: list[Event] = []
     no_tuning(NoTuningPlan(("mnist-5k",), "tiny", tmp_path), events.append)

@@ -4,7 +4,7 @@ import torch
 from flwr.app import Context
 
 from fedhaw.data import scaled_part
-from fedhaw.experiments.federation import load_data, split_data
+from fedhaw.experiments.federation import training_data
 from fedhaw.flower import FlowerError
 from fedhaw.flower.client import Participant, client_app
 from fedhaw_app.federation import module_of, recipe_of, update_of
@@ -19,8 +19,8 @@ def participant(context: Context) -> Participant:
             f"The recipe's clients are 0 to {recipe.clients - 1}; start the SuperNode with "
             f'--node-config "partition-id=K" for one of them.'
         )
-    dataset = load_data(recipe)
-    part = split_data(recipe, dataset)[k]
+    dataset, parts = training_data(recipe)
+    part = parts[k]
     return Participant(
         client=k,
         module=module_of(recipe),

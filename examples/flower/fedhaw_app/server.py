@@ -12,7 +12,7 @@ from fedhaw.data import label_counts, proxy_split, scaled_part
 from fedhaw.experiments.federation import (
     load_data,
     rule_from_recipe,
-    split_data,
+    training_data,
     uplink_from_recipe,
 )
 from fedhaw.experiments.recipe import Recipe
@@ -75,8 +75,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def describe(recipe: Recipe) -> dict[str, Any]:
     """What the history says about the run, for `fedhaw report`."""
-    dataset = load_data(recipe)
-    parts = split_data(recipe, dataset)
+    dataset, parts = training_data(recipe)
     counts = label_counts(dataset.y_train, parts, dataset.classes)
     clients = {
         str(k): {"examples": len(part), "labels": row.tolist()}

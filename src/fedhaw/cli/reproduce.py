@@ -66,8 +66,8 @@ def reproduce(
     seeds: Annotated[
         str | None,
         typer.Option(
-            help="How many seeds, counted from 0, or which: 0,4,5. Default 3 (no-tuning: 5 where "
-            "a run is quick, else 3).",
+            help="How many seeds, counted from 0, or which: 0,4,5. Default 3 (no-tuning: 5 to 9 "
+            "where a run is quick, else 5 to 7).",
             rich_help_panel=flag.TRAINING,
         ),
     ] = None,

@@ -53,6 +53,9 @@ def run(
     shards_per_client: Annotated[
         int | None, _option("For --split shards. Default 2.", flag.FEDERATION)
     ] = None,
+    noisy_clients: Annotated[
+        int | None, _option("How many clients hold random labels. Default 0.", flag.FEDERATION)
+    ] = None,
     cohort: flag.Cohort = None,
     rule: Annotated[
         str | None,
@@ -122,7 +125,8 @@ def run(
     flags = {
         "data": data, "data_dir": data_dir, "train_samples": train_samples, "split": split,
         "split_seed": split_seed, "alpha": alpha, "clients": clients, "min_size": min_size,
-        "shards_per_client": shards_per_client, "cohort": cohort, "loss_rate": loss_rate,
+        "shards_per_client": shards_per_client, "noisy_clients": noisy_clients,
+        "cohort": cohort, "loss_rate": loss_rate,
         "uplink": uplink, "burst": burst, "stand_in": stand_in, "model": model,
         "buffers": buffers, "input_scale": input_scale, "also_scales": also_scales,
         "rounds": rounds, "epochs": epochs, "batch": batch, "eta": eta,

@@ -67,6 +67,24 @@ def split_data(recipe: Recipe, dataset: Dataset) -> list[NDArray[np.int64]]:
     )
 
 
+def training_data(recipe: Recipe) -> tuple[Dataset, list[NDArray[np.int64]]]:
+    """The data as the clients hold them, and who holds which; some may have random labels.
+
+    Raises:
+        DataError: data or split cannot be had.
+    """
+    dataset = load_data(recipe)
+    parts = split_data(recipe, dataset)
+    if not recipe.noisy_clients:
+        return dataset, parts
+    # Not the seed of the run: like the split, the noise belongs to the data.
+    random = np.random.default_rng([recipe.noisy_clients, recipe.split_seed or 0])
+    y_train = dataset.y_train.copy()
+    for client in random.choice(len(parts), recipe.noisy_clients, replace=False):
+        y_train[parts[client]] = random.integers(dataset.classes, size=len(parts[client]))
+    return replace(dataset, y_train=y_train), parts
+
+
 def rule_from_recipe(
     recipe: Recipe, proxy: ProxyLoss | Sequence[ProxyLoss] | None = None
 ) -> Rule[Any]:
@@ -158,13 +176,13 @@ def run_recipe(
         proxy = federation.proxy_losses() if recipe.rule.name == "fedlaw" else None
         return rule_from_recipe(recipe, proxy)
 
-    dataset = load_data(recipe)
+    dataset, parts = training_data(recipe)
     return simulate(
         rule,
         dataset,
         model=recipe.model,
         clients=recipe.clients,
-        split=_split_source(recipe, dataset),
+        split=recipe.split if _named_in_full(recipe) else parts,
         alpha=recipe.alpha,
         split_seed=recipe.split_seed,
         update=client_update(recipe),
@@ -188,9 +206,7 @@ def run_recipe(
     )
 
 
-def _split_source(recipe: Recipe, dataset: Dataset) -> str | list[NDArray[np.int64]]:
-    """The split by name where its name says all, so that the history can say it too."""
-    defaults = {key: Recipe.model_fields[key].default for key in ("min_size", "shards_per_client")}
-    if all(getattr(recipe, key) == value for key, value in defaults.items()):
-        return recipe.split
-    return split_data(recipe, dataset)
+def _named_in_full(recipe: Recipe) -> bool:
+    """Whether the split's name says all, so that the history can say it too."""
+    further = ("min_size", "shards_per_client", "noisy_clients")
+    return all(getattr(recipe, key) == Recipe.model_fields[key].default for key in further)

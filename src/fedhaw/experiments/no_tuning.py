@@ -154,21 +154,41 @@ class NoTuningPlan:
         scaled = described.get(self.scale, {})
         keys = {**described["recipe"], **scaled.get("recipe", {}), **dict(self.changes)}
         base = Recipe.of({**keys, "split": "letter", "clients": 10, "rule": "fedavg"})
-        seeds = self.seeds or tuple(range(scaled.get("seeds", described["seeds"])))
-        blocks = scaled.get("cells", described["cells"])
+        first = evidence()["first_seed"]
+        count = scaled.get("seeds", described["seeds"])
+        seeds = self.seeds or tuple(range(first, first + count))
         return tuple(
-            TuningCell(
-                f"{data}-{self.scale}-alpha{alpha:g}-pe{loss_rate:g}-{update}-{eta:g}",
-                data,
-                f"{described['title']}, D_alpha {alpha:g}, p_e {loss_rate:g}, {update} {eta:g}",
-                base.with_(alpha=alpha, loss_rate=loss_rate, client_update=update, eta=eta),
-                seeds,
-            )
-            for block in blocks
-            for alpha, loss_rate, (update, eta) in product(
-                block["alpha"], block["loss_rate"], block["updates"]
-            )
+            _cell(data, described["title"], self.scale, recipe, seeds)
+            for block in scaled.get("cells", described["cells"])
+            for recipe in _recipes(base, block)
         )
+
+
+def _recipes(base: Recipe, block: Mapping[str, Any]) -> Iterator[Recipe]:
+    """Every combination of a block's lists."""
+    for alpha, loss_rate, noisy_clients, (update, eta) in product(
+        block["alpha"], block["loss_rate"], block.get("noisy_clients", [0]), block["updates"]
+    ):
+        yield base.with_(
+            alpha=alpha,
+            loss_rate=loss_rate,
+            noisy_clients=noisy_clients,
+            client_update=update,
+            eta=eta,
+        )
+
+
+def _cell(
+    data: str, title: str, scale: Scale, recipe: Recipe, seeds: tuple[int, ...]
+) -> TuningCell:
+    update, noisy = recipe.client_update, recipe.noisy_clients
+    key = f"{data}-{scale}-alpha{recipe.alpha:g}-pe{recipe.loss_rate:g}-{update}-{recipe.eta:g}"
+    words = [title, f"D_alpha {recipe.alpha:g}", f"p_e {recipe.loss_rate:g}"]
+    words.append(f"{update} {recipe.eta:g}")
+    if noisy:
+        key += f"-noisy{noisy}"
+        words.append(f"{noisy} noisy")
+    return TuningCell(key, data, ", ".join(words), recipe, seeds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -113,6 +113,7 @@ class Recipe(BaseModel):
         clients: K.
         min_size: fewest samples of a client in the "dirichlet" split.
         shards_per_client: for the "shards" split.
+        noisy_clients: how many clients hold random labels.
         model: "mlp", "mlp-W-W", "logistic", "cnn", "resnet18", "resnet18-W" or "head".
         buffers: what happens to batch norm's statistics, "batch" or "average".
         input_scale: "matched" or "authors", how pixels become inputs.
@@ -151,6 +152,7 @@ class Recipe(BaseModel):
     clients: int = Field(10, ge=1)
     min_size: int = Field(10, ge=1)
     shards_per_client: int = Field(2, ge=1)
+    noisy_clients: int = Field(0, ge=0)
     model: str = "mlp"
     buffers: Literal["batch", "average"] = "batch"
     input_scale: Literal["matched", "authors"] = "matched"
@@ -191,6 +193,11 @@ class Recipe(BaseModel):
         if self.cohort is not None and self.cohort > self.clients:
             raise ValueError(
                 f"A cohort of {self.cohort} cannot be drawn from {self.clients} clients; "
+                f"ask for at most {self.clients}."
+            )
+        if self.noisy_clients > self.clients:
+            raise ValueError(
+                f"noisy_clients is {self.noisy_clients}, but there are {self.clients} clients; "
                 f"ask for at most {self.clients}."
             )
         try_options(self.rule.name, self.rule_options, self.eta)
@@ -236,6 +243,8 @@ class Recipe(BaseModel):
     def described(self) -> dict[str, Any]:
         """Every key that changes the result, with the rule's options in full; JSON-ready."""
         values = self.model_dump(exclude=set(_PLACE_ONLY))
+        if not self.noisy_clients:  # runs from before there was this key are still the same runs
+            del values["noisy_clients"]
         values["rule"] = {"name": self.rule.name, "options": _complete_options(self)}
         return values
 
