@@ -32,6 +32,7 @@ RULES: dict[str, Rule[Any]] = {
     "FedAvg": fedhaw.FedAvg(),
     "FedHyperG": fedhaw.FedHyperG(),
     "FedHAW": fedhaw.FedHAW(eta=0.1, eta_gamma=1e-9, eta_lambda=1e-6),
+    "FedHAWAuto": fedhaw.FedHAWAuto(),
     "FedAdp": fedhaw.FedAdp(),
     "FedLWS": fedhaw.FedLWS(),
     "FedLAW, a proxy step": fedhaw.FedLAW(lambda model: (0.0, model), epochs=1, lr=1e-9),

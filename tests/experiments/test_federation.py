@@ -35,8 +35,7 @@ def test_without_noise_a_recipe_is_the_one_it_was() -> None:
 def test_a_run_trains_on_the_noise() -> None:
     recipe = Recipe.of({"rounds": 6, "eta": 0.1, "alpha": 1.0, "rule": "fedavg"})
     ends = [
-        run_recipe(recipe.with_(noisy_clients=noisy), out=None).accuracy[-1]
-        for noisy in (0, 10)
+        run_recipe(recipe.with_(noisy_clients=noisy), out=None).accuracy[-1] for noisy in (0, 10)
     ]
     assert ends[0] > 0.5
     assert ends[1] < 0.3, "nobody holds a true label"

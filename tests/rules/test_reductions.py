@@ -83,6 +83,26 @@ def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     assert len(set(results)) == 1
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("P", [1, 1000, 131_073])
+def test_vectors_are_measured_subtracted_and_blended(backend: str, P: int) -> None:
+    to_backend = BACKENDS[backend]
+    random = np.random.default_rng(P)
+    x, y = (random.standard_normal(P).astype(np.float32) for _ in range(2))
+    x64, y64 = x.astype(np.float64), y.astype(np.float64)
+    a, b = to_backend(x.copy()), to_backend(y)
+    expected = np.array([[x64 @ x64, x64 @ y64], [x64 @ y64, y64 @ y64]])
+    within = 1e-6 * P
+    np.testing.assert_allclose(reductions.products(a, b), expected, atol=within)
+    twice = expected[np.ix_([1, 0, 1], [1, 0, 1])]
+    np.testing.assert_allclose(reductions.products(b, a, b), twice, atol=within)
+    mixed = np.asarray(reductions.blend(0.3, a, -2.0, b))
+    np.testing.assert_allclose(mixed, 0.3 * x64 - 2 * y64, rtol=1e-5, atol=1e-6)
+    reductions.subtract(a, b)
+    np.testing.assert_array_equal(np.asarray(a), x - y)
+    np.testing.assert_array_equal(np.asarray(b), y)
+
+
 def test_softmax_takes_logits_of_any_size() -> None:
     np.testing.assert_array_equal(reductions.softmax(np.array([1e300, 1e300])), [0.5, 0.5])
     np.testing.assert_array_equal(reductions.softmax(np.array([-1e300, 0.0])), [0, 1])

@@ -24,13 +24,21 @@ The weights stay at the clients' shares: in no run of the letter's experiments d
 matter, and without it the matrix of models is read once, not three times.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fedhaw.rules.base import Array, Client, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import combine, dot, like, summing_to_one
+from fedhaw.rules.reductions import (
+    blend,
+    combine,
+    like,
+    products,
+    subtract,
+    summing_to_one,
+)
 
 STEP = 0.1
 STEP_LIMITS = (0.2, 20.0)
@@ -47,8 +55,8 @@ class FedHAWAutoState:
         gamma: log of the model's scaling.
         step: a, the server's step.
         delta: (P,) the last aggregated update; None before the first round.
-        sent: (P,) the model the last round's clients started from.
-        previous: (K, P) what came back from them.
+        sent: (P,) the model the last round's clients started from, as it was given.
+        previous: (K, P) what came back from them, as it was given.
         arrived: (K,) whose upload arrived.
         absent: the clients whose last update is still replayed.
         replayed: (L, P) those updates; None when there are none.
@@ -85,7 +93,8 @@ class FedHAWAuto:
             return unchanged(round), state
         w, W, p = round.global_model, round.client_models, round.shares
         # The row of a lost upload holds w: it adds nothing to the mean of the updates.
-        fresh = checked(combine(summing_to_one(p, W), W), round) - w
+        fresh = combine(summing_to_one(p, W), W)
+        subtract(fresh, w)
         absent, replayed = _replayed(state, round)
         delta = fresh
         if replayed is not None:
@@ -93,19 +102,23 @@ class FedHAWAuto:
             delta = fresh + combine(np.array([share_of[client] for client in absent]), replayed)
 
         gamma, step, note = state.gamma, state.step, None
-        if state.delta is not None:
-            agreement, growth = _cosine(fresh, like(fresh, state.delta)), _cosine(delta, w)
-            if np.isfinite(agreement) and np.isfinite(growth):
-                step = float(np.clip(step * np.exp(STEP * agreement), *STEP_LIMITS))
-                gamma = LEAK * gamma + GAIN * growth
-            else:
-                note = "an update is too large for its square; the coefficients stayed"
-        model = checked(float(np.exp(gamma)) * (w + step * delta), round)
+        before = fresh if state.delta is None else like(fresh, state.delta)
+        inner = products(w, fresh, before, delta)
+        if not np.isfinite(inner).all():
+            checked(fresh, round)
+            note = "an update is too large for its square; the coefficients stayed"
+        elif state.delta is not None:
+            step = float(np.clip(step * np.exp(STEP * _cosine(inner, 1, 2)), *STEP_LIMITS))
+            gamma = LEAK * gamma + GAIN * _cosine(inner, 3, 0)
+        scale = float(np.exp(gamma))
+        model = blend(scale, w, scale * step, delta)
+        if note is not None:
+            checked(model, round)
         return model, FedHAWAutoState(
             gamma=gamma,
             step=step,
             delta=delta,
-            sent=unchanged(round),
+            sent=w,
             previous=W,
             arrived=round.arrived,
             absent=absent,
@@ -138,7 +151,7 @@ def _replayed(
     return tuple(updates), REPLAY * namespace(W).stack(list(updates.values()))
 
 
-def _cosine(a: Array, b: Array) -> float:
-    """Of the angle between two vectors; 0 when one of them is 0 and points nowhere."""
-    lengths = np.sqrt(dot(a, a)) * np.sqrt(dot(b, b))
-    return dot(a, b) / float(lengths) if lengths > 0 else 0.0
+def _cosine(inner: Vector, i: int, j: int) -> float:
+    """Of the angle between vectors i and j; 0 when one of them is 0 and points nowhere."""
+    lengths = math.sqrt(inner[i, i]) * math.sqrt(inner[j, j])
+    return float(inner[i, j]) / lengths if lengths > 0 else 0.0

@@ -32,6 +32,7 @@ _NUMPY_BLOCK = 1_310_720  # BLAS spreads a block over the cores,
 _TORCH_BLOCK = 655_360  # and so does torch
 _THREAD_BLOCK = 327_680  # for one core, whose L2 cache also holds the block's updates
 _DEVICE_BLOCK = 1 << 26
+_VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time
 
 # What is not finite is looked for afterwards, by `guards.checked`; no warning on the way.
 _quietly = np.errstate(over="ignore", invalid="ignore")
@@ -103,6 +104,43 @@ def dot(a: Array, b: Array) -> float:
     """<a, b>, summed in float64 over blocks."""
     blocks = _blocks(a.shape[0], _block_elements(a))
     return float(sum(float(a[block] @ b[block]) for block in blocks))
+
+
+@_quietly
+def products(*vectors: Array) -> Vector:
+    """(n, n) inner products of n vectors with each other; vectors named twice are read once."""
+    place: dict[int, int] = {}
+    different = [place.setdefault(id(vector), len(place)) for vector in vectors]
+    read = [vectors[different.index(i)] for i in range(len(place))]
+    sums = np.zeros((len(read), len(read)))
+    for block in _blocks(read[0].shape[0], _VECTOR_BLOCK):
+        parts = [vector[block] for vector in read]
+        for i, j in zip(*np.tril_indices(len(parts)), strict=True):
+            sums[i, j] += float(parts[i] @ parts[j])
+    sums += np.tril(sums, -1).T
+    return sums[np.ix_(different, different)]
+
+
+def subtract(x: Array, y: Array) -> None:
+    """Take y away from x, in place, by all cores."""
+
+    @_quietly
+    def part(block: slice) -> None:
+        x[block] -= y[block]
+
+    _do(x, part, _blocks(x.shape[0], _VECTOR_BLOCK))
+
+
+def blend(a: float, x: Array, b: float, y: Array) -> Array:
+    """(P,) a x + b y, by all cores; what is in between never leaves the cache."""
+    sums = namespace(x).empty_like(x)
+
+    @_quietly
+    def part(block: slice) -> None:
+        sums[block] = a * x[block] + b * y[block]
+
+    _do(x, part, _blocks(x.shape[0], _VECTOR_BLOCK))
+    return sums
 
 
 @_quietly
@@ -272,8 +310,7 @@ def scale_layers(model: Array, layers: Sequence[slice], factors: Vector) -> None
         index, block = task
         model[block] *= float(factors[index])
 
-    for _ in _map(model, scale, _blocks_of(layers, _block_elements(model))):
-        pass
+    _do(model, scale, _blocks_of(layers, _block_elements(model)))
 
 
 def non_finite_rows(W: Array) -> list[int]:
@@ -328,6 +365,12 @@ def _map(W: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) -> Iterabl
     share = -(-len(tasks) // cores)
     shares = [tasks[start : start + share] for start in range(0, len(tasks), share)]
     return chain.from_iterable(_pool(cores).map(lambda part: list(map(function, part)), shares))
+
+
+def _do(W: Array, action: Callable[[_T], None], tasks: Sequence[_T]) -> None:
+    """As `_map`, for what it does rather than for what it returns."""
+    for _ in _map(W, action, tasks):
+        pass
 
 
 def available_cores() -> int:
