@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 import fedhaw
 from fedhaw.rules import Round
-from fedhaw.rules.fedhaw_auto import GAIN, LEAK, REPLAY, STEP, STEP_LIMITS, FedHAWAutoState
+from fedhaw.rules.fedhaw_auto import (
+    GAIN,
+    LEAK,
+    RADIUS,
+    REPLAY,
+    SCALING_LIMIT,
+    STEP,
+    STEP_LIMITS,
+    FedHAWAutoState,
+)
 
 K, P = 4, 23
 EXAMPLES = np.array([10.0, 20.0, 5.0, 40.0])
@@ -22,8 +31,8 @@ def cosine(a: Any, b: Any) -> float:
     return float(a @ b / lengths) if lengths else 0.0
 
 
-def updates(seed: int, rounds: int) -> Any:
-    return 0.1 * np.random.default_rng(seed).standard_normal((rounds, K, P))
+def updates(seed: int, rounds: int, size: float = 0.1) -> Any:
+    return size * np.random.default_rng(seed).standard_normal((rounds, K, P))
 
 
 def losses(seed: int, rounds: int) -> Any:
@@ -44,12 +53,12 @@ def play(
     return path
 
 
-@given(seed=st.integers(0, 10_000))
-def test_equals_a_slow_transcription(seed: int) -> None:
+@given(seed=st.integers(0, 10_000), size=st.sampled_from([0.001, 0.03, 0.1, 2.0]))
+def test_equals_a_slow_transcription(seed: int, size: float) -> None:
     w = np.random.default_rng([seed, 2]).standard_normal(P)
-    steps, received = updates(seed, 8), losses(seed, 8)
+    steps, received = updates(seed, 8, size), losses(seed, 8)
     p = EXAMPLES / EXAMPLES.sum()
-    gamma, a, last, before = 0.0, 1.0, np.zeros((K, P)), None
+    gamma, scaling, a, last, before = 0.0, 0.0, 1.0, np.zeros((K, P)), None
     mine = w
     for (model, state), moved, arrived in zip(
         play(w, steps, received), steps, received, strict=True
@@ -59,8 +68,12 @@ def test_equals_a_slow_transcription(seed: int) -> None:
             last[k] = moved[k] if arrived[k] else REPLAY * last[k]
         delta = p @ last
         if before is not None:
-            a = float(np.clip(a * np.exp(STEP * cosine(fresh, before)), *STEP_LIMITS))
-            gamma = LEAK * gamma + GAIN * cosine(delta, mine)
+            within = max(1.0, RADIUS * float(np.linalg.norm(mine) / np.linalg.norm(delta)))
+            a *= np.exp(STEP * cosine(fresh, before))
+            a = float(np.clip(a, STEP_LIMITS[0], min(STEP_LIMITS[1], within)))
+            total = scaling + LEAK * gamma + GAIN * cosine(delta, mine)
+            gamma = float(np.clip(total, -SCALING_LIMIT, SCALING_LIMIT)) - scaling
+            scaling += gamma
         mine, before = np.exp(gamma) * (mine + a * delta), delta
         assert state.gamma == pytest.approx(gamma, rel=1e-9, abs=1e-12)
         assert state.step == pytest.approx(a, rel=1e-9)
@@ -80,12 +93,12 @@ def test_another_unit_of_the_model_changes_no_coefficient(seed: int, exponent: i
         np.testing.assert_allclose(other, unit * model, rtol=1e-12)
 
 
-@given(seed=st.integers(0, 10_000), factor=st.floats(1e-3, 1e3))
+@given(seed=st.integers(0, 10_000), factor=st.floats(1e-3, 10))
 def test_a_multiple_of_eta_or_of_the_loss_changes_no_first_step(seed: int, factor: float) -> None:
-    """Both multiply the updates. From the same model, every cosine and so every step is the same;
-    after it the models differ, as they must."""
+    """Both multiply the updates. From the same model, every cosine and so every step is the same,
+    as long as it is within the radius; after it the models differ, as they must."""
     w = np.random.default_rng([seed, 2]).standard_normal(P)
-    steps, received = updates(seed, 2), np.ones((2, K), bool)
+    steps, received = updates(seed, 2, 1e-3), np.ones((2, K), bool)
     (_, first), _ = play(w, steps, received)
     (_, scaled), _ = play(w, steps, received, scale=factor)
     W = w + steps[1]
@@ -106,13 +119,24 @@ def test_no_update_leaves_the_step_and_lets_gamma_fade() -> None:
 
 def test_coefficients_stay_in_bounds_for_the_worst_clients() -> None:
     """Clients that always stretch the model: gamma and the step meet their limits, not infinity."""
-    w, state = np.ones(P), RULE.init()
+    w, state, gammas = np.ones(P), RULE.init(), []
     for _ in range(200):
-        W = np.tile(1.5 * w, (K, 1))
+        W = np.tile(1.001 * w, (K, 1))
         _, state = RULE.aggregate(state, Round(w, W, EXAMPLES))
-    assert state.gamma <= GAIN / (1 - LEAK)
-    assert state.gamma == pytest.approx(GAIN / (1 - LEAK), rel=1e-6)
+        gammas.append(state.gamma)
+    assert max(gammas) <= GAIN / (1 - LEAK)
     assert state.step == STEP_LIMITS[1]
+    assert state.scaling == pytest.approx(SCALING_LIMIT)
+    assert state.gamma == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_server_goes_no_further_than_fedavg_beyond_the_radius() -> None:
+    w, state = np.ones(P), RULE.init()
+    for size, most in ((2 * RADIUS, 1.0), (RADIUS / 4, 4.0)):
+        state = RULE.init()
+        for _ in range(100):
+            _, state = RULE.aggregate(state, Round(w, np.tile((1 + size) * w, (K, 1)), EXAMPLES))
+        assert state.step == pytest.approx(most)
 
 
 def test_a_client_that_never_returns_fades_out() -> None:

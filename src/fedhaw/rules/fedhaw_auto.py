@@ -7,7 +7,8 @@ loss and of the clients' learning rate:
 
     F       = sum_k p_k (w_k - w)                    over what arrived, p_k = N_k / N
     Delta   = F + sum_{k lost} p_k m_k               m_k: the client's last update, replayed
-    a'      = a exp(STEP cos(F, Delta(t-1)))         kept in [0.2, 20]
+    a'      = a exp(STEP cos(F, Delta(t-1)))         at least 0.2; at most 20, and at most
+                                                     RADIUS |w| / |Delta| where that is above 1
     gamma'  = LEAK gamma + GAIN cos(Delta, w)        so |gamma| <= GAIN / (1 - LEAK)
     w(t+1)  = exp(gamma') (w + a' Delta)
 
@@ -15,6 +16,9 @@ a starts at 1 and gamma at 0: round 0 is FedAvg. dw(t)/d(log a) points along Del
 against the gradient, so the server steps further while consecutive updates agree and less far once
 they turn back. gamma is momentum along the model itself; without the leak it would be an
 undamped oscillator (docs/rules/fedhaw-auto.md derives both).
+
+Two limits are for clients that learn far too fast, where angles say little: the server goes further
+than FedAvg only within RADIUS, and all its scaling together stays within SCALING_LIMIT.
 
 A lost client is replaced by its last update, m_k, times REPLAY for every round it stays away: its
 data keep their say through an outage of a few rounds, and a client that never returns fades out.
@@ -42,9 +46,11 @@ from fedhaw.rules.reductions import (
 
 STEP = 0.1
 STEP_LIMITS = (0.2, 20.0)
-GAIN = 0.05
-LEAK = 0.8
+GAIN = 0.15
+LEAK = 0.7
 REPLAY = 0.9
+RADIUS = 0.05
+SCALING_LIMIT = math.log(5.0)
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class FedHAWAutoState:
 
     Attributes:
         gamma: log of the model's scaling.
+        scaling: sum of gamma over the rounds so far.
         step: a, the server's step.
         delta: (P,) the last aggregated update; None before the first round.
         sent: (P,) the model the last round's clients started from, as it was given.
@@ -66,6 +73,7 @@ class FedHAWAutoState:
     """
 
     gamma: float = 0.0
+    scaling: float = 0.0
     step: float = 1.0
     delta: Array | None = None
     sent: Array | None = None
@@ -108,14 +116,20 @@ class FedHAWAuto:
             checked(fresh, round)
             note = "an update is too large for its square; the coefficients stayed"
         elif state.delta is not None:
-            step = float(np.clip(step * np.exp(STEP * _cosine(inner, 1, 2)), *STEP_LIMITS))
+            length, moved = math.sqrt(inner[0, 0]), math.sqrt(inner[3, 3])
+            least, most = STEP_LIMITS
+            if moved > 0:
+                most = min(most, max(1.0, RADIUS * length / moved))
+            step = min(max(step * math.exp(STEP * _cosine(inner, 1, 2)), least), most)
             gamma = LEAK * gamma + GAIN * _cosine(inner, 3, 0)
-        scale = float(np.exp(gamma))
+            gamma = min(max(gamma, -SCALING_LIMIT - state.scaling), SCALING_LIMIT - state.scaling)
+        scale = math.exp(gamma)
         model = blend(scale, w, scale * step, delta)
         if note is not None:
             checked(model, round)
         return model, FedHAWAutoState(
             gamma=gamma,
+            scaling=state.scaling + gamma,
             step=step,
             delta=delta,
             sent=w,
