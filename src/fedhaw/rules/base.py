@@ -103,8 +103,9 @@ class Round:
     Attributes:
         global_model: (P,) the model that was sent out, w(t).
         client_models: (K, P) what came back, a row per client; a sequence of K vectors is stacked.
-            A rule may keep this matrix as its memory of the round: do not write into it while the
-            state that followed is in use (two buffers, swapped each round, are enough).
+            A rule may keep it and the global model as its memory of the round: do not write into
+            them while the state that followed is in use (two matrices, swapped each round, are
+            enough).
         num_examples: (K,) how many samples each client trained on.
         received: (K,) False where the upload was lost, default all True. The row of a lost upload
             stands for the global model; rows that hold anything else are replaced in a copy.
@@ -261,7 +262,7 @@ class Round:
     def _check_received(self, K: int) -> NDArray[np.bool_]:
         if self.received is None:
             return np.ones(K, dtype=np.bool_)
-        received = np.asarray(self.received)
+        received = np.array(self.received)  # a copy: rules remember it
         if received.shape != (K,) or received.dtype != np.bool_:
             raise InvalidRound(
                 f"received must hold one bool for each of the {K} clients; got {received.dtype} "

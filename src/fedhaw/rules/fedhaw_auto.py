@@ -7,9 +7,12 @@ loss and of the clients' learning rate:
 
     F       = sum_k p_k (w_k - w)                    over what arrived, p_k = N_k / N
     Delta   = F + sum_{k lost} p_k m_k               m_k: the client's last update, replayed
-    a'      = a exp(STEP cos(F, Delta(t-1)))         at least 0.2; at most 20, and at most
+    c       = cos(Delta, w)
+    trust   = max(0, 1 - 2 |c|)
+    A       = cos(F, Delta(t-1))                     multiplied by the trust where it is above 0
+    a'      = a exp(STEP A)                          at least 0.2; at most 20, and at most
                                                      RADIUS |w| / |Delta| where that is above 1
-    gamma'  = LEAK gamma + GAIN cos(Delta, w)        so |gamma| <= GAIN / (1 - LEAK)
+    gamma'  = LEAK gamma + GAIN trust c              |gamma| <= GAIN / 8 / (1 - LEAK)
     w(t+1)  = exp(gamma') (w + a' Delta)
 
 a starts at 1 and gamma at 0: round 0 is FedAvg. dw(t)/d(log a) points along Delta(t-1) and F
@@ -17,8 +20,9 @@ against the gradient, so the server steps further while consecutive updates agre
 they turn back. gamma is momentum along the model itself; without the leak it would be an
 undamped oscillator (docs/rules/fedhaw-auto.md derives both).
 
-Two limits are for clients that learn far too fast, where angles say little: the server goes further
-than FedAvg only within RADIUS, and all its scaling together stays within SCALING_LIMIT.
+What is left is for clients that learn far too fast, where angles say little. Updates that lie along
+the model, within 60 degrees, inflate it and teach it nothing: the trust goes to 0. The server goes
+further than FedAvg only within RADIUS, and all its scaling together stays within SCALING_LIMIT.
 
 A lost client is replaced by its last update, m_k, times REPLAY for every round it stays away: its
 data keep their say through an outage of a few rounds, and a client that never returns fades out.
@@ -46,11 +50,12 @@ from fedhaw.rules.reductions import (
 
 STEP = 0.1
 STEP_LIMITS = (0.2, 20.0)
-GAIN = 0.15
+GAIN = 0.25
 LEAK = 0.7
 REPLAY = 0.9
 RADIUS = 0.05
 SCALING_LIMIT = math.log(5.0)
+ROUNDING = 4.0
 
 
 @dataclass(frozen=True)
@@ -109,20 +114,14 @@ class FedHAWAuto:
             share_of = dict(zip(round.names, p, strict=True))
             delta = fresh + combine(np.array([share_of[client] for client in absent]), replayed)
 
-        gamma, step, note = state.gamma, state.step, None
+        gamma, step, note = 0.0, state.step, None
         before = fresh if state.delta is None else like(fresh, state.delta)
         inner = products(w, fresh, before, delta)
         if not np.isfinite(inner).all():
             checked(fresh, round)
-            note = "an update is too large for its square; the coefficients stayed"
+            note = "an update is too large for its square; FedHAW-auto did not scale the model"
         elif state.delta is not None:
-            length, moved = math.sqrt(inner[0, 0]), math.sqrt(inner[3, 3])
-            least, most = STEP_LIMITS
-            if moved > 0:
-                most = min(most, max(1.0, RADIUS * length / moved))
-            step = min(max(step * math.exp(STEP * _cosine(inner, 1, 2)), least), most)
-            gamma = LEAK * gamma + GAIN * _cosine(inner, 3, 0)
-            gamma = min(max(gamma, -SCALING_LIMIT - state.scaling), SCALING_LIMIT - state.scaling)
+            step, gamma = _coefficients(state, inner, float(namespace(w).finfo(w.dtype).eps))
         scale = math.exp(gamma)
         model = blend(scale, w, scale * step, delta)
         if note is not None:
@@ -143,29 +142,48 @@ class FedHAWAuto:
         )
 
 
+def _coefficients(state: FedHAWAutoState, inner: Vector, epsilon: float) -> tuple[float, float]:
+    """A step of a and of gamma, from the inner products of w, F, Delta(t-1) and Delta."""
+    length, fresh, before, delta = np.sqrt(np.diag(inner))
+    # Less than this is what rounding left of equal models, and points nowhere.
+    noise = ROUNDING * epsilon * length
+    agreement = inner[1, 2] / (fresh * before) if min(fresh, before) > noise else 0.0
+    growth = inner[3, 0] / (delta * length) if delta > noise and length > 0 else 0.0
+    trust = max(0.0, 1.0 - 2.0 * abs(growth))
+
+    least, most = STEP_LIMITS
+    if delta > 0:
+        most = min(most, max(1.0, RADIUS * length / delta))
+    step = state.step * math.exp(STEP * min(agreement, trust * agreement))
+    gamma = LEAK * state.gamma + GAIN * trust * growth
+    gamma = min(max(gamma, -SCALING_LIMIT - state.scaling), SCALING_LIMIT - state.scaling)
+    return float(min(max(step, least), most)), float(gamma)
+
+
 def _replayed(
     state: FedHAWAutoState,
     round: Round,  # noqa: A002
 ) -> tuple[tuple[Client, ...], Array | None]:
     """The clients lost in this round whose last update is known, and (L, P) what to replay."""
-    lost = [name for name, here in zip(round.names, round.arrived, strict=True) if not here]
-    if not lost or state.previous is None or state.arrived is None:
+    if state.previous is None or state.arrived is None:
+        return (), None
+    answered = {name for name, here in zip(state.clients, state.arrived, strict=True) if here}
+    absent = tuple(
+        name
+        for name, here in zip(round.names, round.arrived, strict=True)
+        if not here and (name in answered or name in state.absent)
+    )
+    if not absent:
         return (), None
     W = round.client_models
-    rows = dict(zip(state.clients, range(len(state.clients)), strict=True))
-    waiting = dict(zip(state.absent, range(len(state.absent)), strict=True))
-    updates: dict[Client, Array] = {}
-    for name in lost:
-        if name in rows and state.arrived[rows[name]]:
-            updates[name] = like(W, state.previous[rows[name]]) - like(W, state.sent)
-        elif name in waiting and state.replayed is not None:
-            updates[name] = like(W, state.replayed[waiting[name]])
-    if not updates:
-        return (), None
-    return tuple(updates), REPLAY * namespace(W).stack(list(updates.values()))
-
-
-def _cosine(inner: Vector, i: int, j: int) -> float:
-    """Of the angle between vectors i and j; 0 when one of them is 0 and points nowhere."""
-    lengths = math.sqrt(inner[i, i]) * math.sqrt(inner[j, j])
-    return float(inner[i, j]) / lengths if lengths > 0 else 0.0
+    sent = like(W, state.sent)
+    replayed = namespace(W).empty_like(W[: len(absent)])
+    for row, name in zip(replayed, absent, strict=True):
+        if name in answered:
+            row[:] = like(W, state.previous[state.clients.index(name)])
+            row -= sent
+        else:
+            assert state.replayed is not None
+            row[:] = like(W, state.replayed[state.absent.index(name)])
+        row *= REPLAY
+    return absent, replayed

@@ -32,7 +32,7 @@ _NUMPY_BLOCK = 1_310_720  # BLAS spreads a block over the cores,
 _TORCH_BLOCK = 655_360  # and so does torch
 _THREAD_BLOCK = 327_680  # for one core, whose L2 cache also holds the block's updates
 _DEVICE_BLOCK = 1 << 26
-_VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time
+_VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time; on a device, no limit
 
 # What is not finite is looked for afterwards, by `guards.checked`; no warning on the way.
 _quietly = np.errstate(over="ignore", invalid="ignore")
@@ -89,8 +89,10 @@ def astype(array: Array, dtype: Any) -> Array:
 @_quietly
 def combine(coefficients: Vector, W: Array) -> Array:
     """(P,) sum_k coefficients_k W_k: one matrix-vector product, one read of W."""
-    # From the left, torch would make it a product of matrices, which is slower at this length.
-    return W.T @ like(W, coefficients)
+    row = like(W, coefficients)
+    # From the left, torch would make it a product of matrices, which is slower at this length. Of
+    # 16-bit numbers only those are sure to work on every processor.
+    return W.T @ row if W.itemsize > 2 else row @ W
 
 
 @_quietly
@@ -113,8 +115,13 @@ def products(*vectors: Array) -> Vector:
     different = [place.setdefault(id(vector), len(place)) for vector in vectors]
     read = [vectors[different.index(i)] for i in range(len(place))]
     sums = np.zeros((len(read), len(read)))
-    for block in _blocks(read[0].shape[0], _VECTOR_BLOCK):
-        parts = [vector[block] for vector in read]
+    xp = namespace(*read)
+    for block in _vector_blocks(read[0]):
+        # The square of a 16-bit number soon leaves its type.
+        parts = [
+            part if part.itemsize > 2 else astype(part, xp.float32)
+            for part in (vector[block] for vector in read)
+        ]
         for i, j in zip(*np.tril_indices(len(parts)), strict=True):
             sums[i, j] += float(parts[i] @ parts[j])
     sums += np.tril(sums, -1).T
@@ -128,7 +135,7 @@ def subtract(x: Array, y: Array) -> None:
     def part(block: slice) -> None:
         x[block] -= y[block]
 
-    _do(x, part, _blocks(x.shape[0], _VECTOR_BLOCK))
+    _do(x, part, _vector_blocks(x))
 
 
 def blend(a: float, x: Array, b: float, y: Array) -> Array:
@@ -139,7 +146,7 @@ def blend(a: float, x: Array, b: float, y: Array) -> Array:
     def part(block: slice) -> None:
         sums[block] = a * x[block] + b * y[block]
 
-    _do(x, part, _blocks(x.shape[0], _VECTOR_BLOCK))
+    _do(x, part, _vector_blocks(x))
     return sums
 
 
@@ -186,7 +193,8 @@ def _direction_products(
         else:
             minus_d = weights @ W_block
             minus_d -= w_block  # in place: a fresh block of memory costs more than the subtraction
-            more = float(w_block @ w_block) ** 2  # no less than the sum of fourth powers
+            square = float(w_block @ w_block)
+            more = square * square  # no less than the sum of fourth powers
             if not epsilon * math.sqrt(fourth + more) <= tolerance:
                 squares = w_block * w_block
                 more = float(squares @ squares)
@@ -342,6 +350,11 @@ def _columns(W: Array, elements: int) -> int:
 
 def _blocks(length: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+
+
+def _vector_blocks(vector: Array) -> list[slice]:
+    on_cpu = str(array_api_compat.device(vector)) == "cpu"
+    return _blocks(vector.shape[0], _VECTOR_BLOCK if on_cpu else _DEVICE_BLOCK)
 
 
 def _blocks_of(layers: Sequence[slice], size: int) -> list[tuple[int, slice]]:

@@ -37,7 +37,8 @@ def save_state(state: State, path: str | os.PathLike[str]) -> None:
     """Write `state` to `path`, all of it or nothing."""
     arrays, description = pack_state(state)
     metadata = {"format": FORMAT, "version": str(VERSION), "state": description}
-    write_bytes(path, save(arrays, metadata=metadata))
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_bytes(path, save(whole, metadata=metadata))
 
 
 def load_state(rule: Rule[S], path: str | os.PathLike[str]) -> S:
@@ -83,7 +84,7 @@ def pack_state(state: State) -> tuple[Arrays, str]:
         elif value is None or isinstance(value, (bool, int, float, str)):
             rest[item.name] = {"value": value}
         else:
-            arrays[item.name] = np.ascontiguousarray(to_numpy(value))
+            arrays[item.name] = to_numpy(value)
     return arrays, json.dumps({"kind": type(state).__name__, "fields": rest})
 
 

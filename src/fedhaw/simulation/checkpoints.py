@@ -117,6 +117,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     arrays = {"model": checkpoint.model}
     arrays |= {_STATE + name: array for name, array in checkpoint.state.items()}
     arrays |= {_LAST + name: array for name, array in checkpoint.last_models.items()}
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     description: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
