@@ -8,7 +8,7 @@ BIN := .venv/bin
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/sim ## compare the six rules on real digits; ends with a table, a picture and a report
+demo: .venv/sim ## compare seven rules on real digits; ends with a table, a picture and a report
 	$(BIN)/fedhaw compare --out fedhaw-runs/demo
 
 test: .venv/dev ## the whole test-suite, under ten minutes on two cores

@@ -26,8 +26,8 @@ import numpy as np
 
 CLIENTS = 10
 PAUSE = 0.2  # seconds before each round
-STRATEGIES = ("Flower FedAvg", "fedhaw FedAvg", "fedhaw FedHAW")
-MATRICES = {"Flower FedAvg": 0, "fedhaw FedAvg": 1, "fedhaw FedHAW": 2}
+MATRICES = {"Flower FedAvg": 0, "fedhaw FedAvg": 1, "fedhaw FedHAW": 2, "fedhaw default": 2}
+STRATEGIES = tuple(MATRICES)
 
 
 def main() -> None:
@@ -108,6 +108,7 @@ def measure(name: str, clients: int, width: int, rounds: int) -> dict[str, Any]:
         "Flower FedAvg": FedAvg,
         "fedhaw FedAvg": lambda: RuleStrategy(fedhaw.FedAvg()),
         "fedhaw FedHAW": lambda: RuleStrategy(fedhaw.FedHAW(1e-1, 1e-5, 1e-2)),
+        "fedhaw default": RuleStrategy,  # FedHAW-auto
     }
     strategy = makers[name]()
     grid = Nodes(clients)

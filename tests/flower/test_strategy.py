@@ -25,6 +25,8 @@ RULES: dict[str, Rule[Any]] = {
     "fedhyper": fedhaw.FedHyperG(),
     "fedlws": fedhaw.FedLWS(),
     "fedhaw": fedhaw.FedHAW(eta=0.1, eta_gamma=1e-3, eta_lambda=1e-2),
+    "fedhaw-auto": fedhaw.FedHAWAuto(),
+    "fedexp": fedhaw.FedExP(),
 }
 
 
@@ -200,11 +202,22 @@ def test_only_one_reply_is_held_at_a_time(flower: SimpleNamespace, arrays: Array
 def test_a_rule_that_forgets_uses_one_matrix_and_fedhaw_two(
     flower: SimpleNamespace, arrays: ArrayRecord
 ) -> None:
-    for rule, matrices in ((fedhaw.FedAvg(), 1), (RULES["fedhaw"], 2)):
+    for rule, matrices in ((fedhaw.FedAvg(), 1), (RULES["fedhaw"], 2), (fedhaw.FedHAWAuto(), 2)):
         strategy = RuleStrategy(rule)
         grid = flower.Grid({k: flower.moving(k, 0.1) for k in range(3)})
         strategy.start(grid, arrays, num_rounds=6)
         assert len(strategy._aggregator._buffers) == matrices
+
+
+def test_without_a_rule_it_is_the_one_that_has_nothing_to_set(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    clients = {k: flower.moving(k, 0.1 * k) for k in range(3)}
+    default, auto = (
+        flat(strategy.start(flower.Grid(clients), arrays, num_rounds=3).arrays)
+        for strategy in (RuleStrategy(), RuleStrategy(fedhaw.FedHAWAuto()))
+    )
+    np.testing.assert_array_equal(default, auto)
 
 
 def test_works_in_flowers_own_loop(flower: SimpleNamespace, arrays: ArrayRecord) -> None:

@@ -60,7 +60,9 @@ def run(
     rule: Annotated[
         str | None,
         _option(
-            "The server rule. Default fedhaw.", flag.FEDERATION, autocompletion=flag.complete_rules
+            "The server rule. Default fedhaw-auto.",
+            flag.FEDERATION,
+            autocompletion=flag.complete_rules,
         ),
     ] = None,
     rule_option: flag.RuleOptions = None,
@@ -150,7 +152,9 @@ def run(
 
 def _with_options(file: dict[str, Any], options: dict[str, object]) -> dict[str, object]:
     """The file's rule with options of the command line put before its own."""
-    stated = file.get("rule", "fedhaw")
+    from fedhaw.experiments.recipe import RuleChoice
+
+    stated = file.get("rule", RuleChoice().name)
     if not isinstance(stated, dict):
         return {"name": stated, "options": options}
     return {**stated, "options": {**stated.get("options", {}), **options}}

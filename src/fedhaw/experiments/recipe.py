@@ -58,7 +58,7 @@ class RuleChoice(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    name: str = "fedhaw"
+    name: str = "fedhaw-auto"
     options: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("name")
@@ -67,7 +67,7 @@ class RuleChoice(BaseModel):
         return check_rule_name(name)
 
 
-# What the letter does for each kind of data; `mnist-5k` has its own, chosen so that the six rules
+# What the letter does for each kind of data; `mnist-5k` has its own, chosen so that the rules
 # differ visibly within a minute or two.
 _MNIST = {"model": "mlp", "rounds": 200, "eta": 1e-3, "client_update": "sgd"}
 _BY_DATA: dict[str, dict[str, object]] = {

@@ -1,6 +1,6 @@
 """Any of fedhaw's rules as a Flower strategy.
 
-    strategy = RuleStrategy(fedhaw.FedHAW(eta=0.01, eta_gamma=1e-3, eta_lambda=1e-2))
+    strategy = RuleStrategy()
     result = strategy.start(grid, initial_arrays=arrays, num_rounds=10)
 
 in place of Flower's `FedAvg()`; clients need no change. A client of the round's cohort that does
@@ -32,7 +32,7 @@ from fedhaw.flower.memory import Memory
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import Settings
-from fedhaw.rules import Rule
+from fedhaw.rules import FedHAWAuto, Rule
 from fedhaw.uplink import Uplink
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -46,7 +46,7 @@ class RuleStrategy(Strategy):
     Arguments up to `evaluate_metrics_aggr_fn` are those of Flower's FedAvg.
 
     Args:
-        rule: FedAvg, FedAdp, FedHyperG, FedLWS, FedLAW or FedHAW, or a rule of your own.
+        rule: any of fedhaw's, or a rule of your own. Default: FedHAWAuto, which has nothing to set.
         fraction_train: share of the nodes that train in a round.
         fraction_evaluate: share of the nodes that evaluate after a round; 0 for none.
         min_train_nodes: train on at least so many, if they are there.
@@ -84,7 +84,7 @@ class RuleStrategy(Strategy):
 
     def __init__(
         self,
-        rule: Rule[Any],
+        rule: Rule[Any] | None = None,
         *,
         fraction_train: float = 1.0,
         fraction_evaluate: float = 1.0,
@@ -127,11 +127,11 @@ class RuleStrategy(Strategy):
             history=history,
             description=dict(description or {}),
         )
-        self.rule = rule
+        self.rule = FedHAWAuto() if rule is None else rule
         self.reports: list[RoundReport] = []
         self.roster = Roster(bound=node_clients)
         self._train_metrics = train_metrics_aggr_fn or weighted_mean
-        self._aggregator = Aggregator(rule, layer_of, statistics)
+        self._aggregator = Aggregator(self.rule, layer_of, statistics)
         self._recruiter = Recruiter(
             roster=self.roster,
             minimum=self.settings.nodes_needed,
