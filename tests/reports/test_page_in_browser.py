@@ -132,6 +132,20 @@ def test_hiding_a_rule_hides_it_everywhere_and_comes_back(report: Report, open_p
     assert browser.execute_script(hidden) == ["true", False, False]
 
 
+def test_every_panel_of_weights_is_as_wide_as_its_place(report: Report, open_page: Open) -> None:
+    browser = open_page(report.page)
+    misfits = """return [...document.querySelectorAll('#weights .plot')]
+        .filter((box) => box.offsetParent !== null)
+        .map((box) => Math.abs(box.querySelector('.main-svg').clientWidth - box.clientWidth))
+        .filter((difference) => difference > 1)"""
+    assert browser.execute_script(misfits) == []
+    for label in LABELS[:4]:  # the two that are left share the row
+        press(browser, f"#rules [data-label={label}]")
+    assert browser.execute_script(misfits) == []
+    press(browser, "#all")
+    assert browser.execute_script(misfits) == []
+
+
 def test_hiding_every_rule_leaves_an_empty_plot(report: Report, open_page: Open) -> None:
     browser = open_page(report.page)
     for label in LABELS:

@@ -123,7 +123,8 @@
     byId("ramp-low").textContent = "0 %";
     byId("ramp-high").textContent = `${(largest * 100).toFixed(0)} %`;
     byId("weights-note").textContent = data.weightsNote;
-    data.weights.forEach((panel, at) => {
+    // All panels first: a plot takes the width its panel has when it is drawn.
+    const boxes = data.weights.map((panel, at) => {
       let box = byId(`weights-${at}`);
       if (!box) {
         const outer = element("div", "", { "data-label": data.rules[panel.rule].label });
@@ -132,9 +133,12 @@
         outer.append(box);
         holder.append(outer);
       }
-      const visible = !state.hidden.has(panel.rule);
-      box.parentElement.hidden = !visible;
-      if (!visible) return;
+      box.parentElement.hidden = state.hidden.has(panel.rule);
+      return box;
+    });
+    data.weights.forEach((panel, at) => {
+      const box = boxes[at];
+      if (box.parentElement.hidden) return;
       const traces = panel.clients.map((client, k) => ({
         x: data.rules[panel.rule].rounds, y: panel.weights[k].map((w) => (w === null ? null : w * 100)),
         mode: data.rules[panel.rule].rounds.length > 1 ? "lines" : "markers", connectgaps: true, name: plain(client), line: { width: 1.8, color: mixed(panel.shares[k] ?? 0, largest) },
@@ -144,6 +148,7 @@
         hovermode: "closest", xaxis: { nticks: 6, range: [0, data.lastRound + 0.6] },
         yaxis: { title: { text: "Weight (%)" }, range: [0, top * 105] },
       }), { ...config(), displayModeBar: false });
+      Plotly.Plots.resize(box); // one that was drawn before, in another company
     });
   }
 
