@@ -33,6 +33,7 @@ MISTAKES = [
     (["compare", "--recipe", "nothing.toml"], "nothing.toml cannot be read"),
     (["run", "--rule", "fedlws", "--rule-option", "beta"], "is written key=value"),
     (["run", "--rule", "fedlws", "--rule-option", "beta=big"], "must be a number"),
+    (["run", "--rule-option", "eta_gamma=1e-4"], "fedhaw-auto has no option"),
     (["run", "--stand-in", "mine"], "--stand-in is 'mine'"),
     (["run", "--uplink", "nothing.csv"], "nothing.csv cannot be read"),
     (["run", "--uplink", "bursty", "--loss-rate", "0.9"], "Bursts of 3 rounds cannot lose"),
