@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from suite import BACKENDS
 
-from fedhaw.rules import reductions
+from fedhaw.rules import blocks, reductions
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many blocks even for small models, so that their seams are tested."""
-    monkeypatch.setattr(reductions, "_NUMPY_BLOCK", 3000)
-    monkeypatch.setattr(reductions, "_TORCH_BLOCK", 2500)
-    monkeypatch.setattr(reductions, "_THREAD_BLOCK", 2000)
+    monkeypatch.setattr(blocks, "_NUMPY_BLOCK", 3000)
+    monkeypatch.setattr(blocks, "_TORCH_BLOCK", 2500)
+    monkeypatch.setattr(blocks, "_THREAD_BLOCK", 2000)
+    monkeypatch.setattr(blocks, "_VECTOR_BLOCK", 1500)
 
 
 def models(K: int, P: int, move: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -77,7 +78,7 @@ def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     w, W, _ = (a.astype(np.float32) for a in models(7, 5000, 0.1, 0))
     results: list[Any] = []
     for cores in (1, 2, 5):
-        monkeypatch.setattr("fedhaw.rules.reductions.available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr("fedhaw.rules.blocks.available_cores", lambda cores=cores: cores)
         parts = reductions.update_spread(w, W, np.full(7, 1 / 7), [slice(0, 5000)])
         results.append(b"".join(part.tobytes() for part in parts))
     assert len(set(results)) == 1

@@ -2,8 +2,8 @@
 
 The global model is exp(gamma) (w + a Delta): gamma scales it as in FedHAW, and a, the server's
 step, is learnt too. Their hypergradients are the letter's; each is divided by the lengths of its
-factors, so that only an angle is left. Every number below is free of the unit of the model, of the
-loss and of the clients' learning rate:
+factors, so that only an angle is left. But for RADIUS, every number below is free of the unit of
+the model, of the loss and of the clients' learning rate:
 
     F       = sum_k p_k (w_k - w)                    over what arrived, p_k = N_k / N
     Delta   = F + sum_{k lost} p_k m_k               m_k: the client's last update, replayed

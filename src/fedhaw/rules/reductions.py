@@ -10,12 +10,8 @@ memory, after a look at what rounding could do.
 """
 
 import math
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import chain
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import array_api_compat
 import ml_dtypes
@@ -23,16 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.rules.base import Array, Vector, namespace
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
-# How many elements of a matrix to handle at a time: measured, see benchmarks/server_step.py.
-_NUMPY_BLOCK = 1_310_720  # BLAS spreads a block over the cores,
-_TORCH_BLOCK = 655_360  # and so does torch
-_THREAD_BLOCK = 327_680  # for one core, whose L2 cache also holds the block's updates
-_DEVICE_BLOCK = 1 << 26
-_VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time; on a device, no limit
+from fedhaw.rules.blocks import column_blocks, each, in_order, layer_blocks, vector_blocks
 
 # What is not finite is looked for afterwards, by `guards.checked`; no warning on the way.
 _quietly = np.errstate(over="ignore", invalid="ignore")
@@ -90,8 +77,8 @@ def astype(array: Array, dtype: Any) -> Array:
 def combine(coefficients: Vector, W: Array) -> Array:
     """(P,) sum_k coefficients_k W_k: one matrix-vector product, one read of W."""
     row = like(W, coefficients)
-    # From the left, torch would make it a product of matrices, which is slower at this length. Of
-    # 16-bit numbers only those are sure to work on every processor.
+    # From the left, torch makes it a product of matrices, which is slower at this length but the
+    # only form that every processor has for 16-bit numbers.
     return W.T @ row if W.itemsize > 2 else row @ W
 
 
@@ -104,8 +91,7 @@ def inner(W: Array, vector: Array) -> Vector:
 @_quietly
 def dot(a: Array, b: Array) -> float:
     """<a, b>, summed in float64 over blocks."""
-    blocks = _blocks(a.shape[0], _block_elements(a))
-    return float(sum(float(a[block] @ b[block]) for block in blocks))
+    return float(sum(float(a[block] @ b[block]) for block in vector_blocks(a)))
 
 
 @_quietly
@@ -116,7 +102,7 @@ def products(*vectors: Array) -> Vector:
     read = [vectors[different.index(i)] for i in range(len(place))]
     sums = np.zeros((len(read), len(read)))
     xp = namespace(*read)
-    for block in _vector_blocks(read[0]):
+    for block in vector_blocks(read[0]):
         # The square of a 16-bit number soon leaves its type.
         parts = [
             part if part.itemsize > 2 else astype(part, xp.float32)
@@ -135,7 +121,7 @@ def subtract(x: Array, y: Array) -> None:
     def part(block: slice) -> None:
         x[block] -= y[block]
 
-    _do(x, part, _vector_blocks(x))
+    each(x, part, vector_blocks(x))
 
 
 def blend(a: float, x: Array, b: float, y: Array) -> Array:
@@ -146,7 +132,7 @@ def blend(a: float, x: Array, b: float, y: Array) -> Array:
     def part(block: slice) -> None:
         sums[block] = a * x[block] + b * y[block]
 
-    _do(x, part, _vector_blocks(x))
+    each(x, part, vector_blocks(x))
     return sums
 
 
@@ -186,7 +172,7 @@ def _direction_products(
     epsilon = float(namespace(w).finfo(w.dtype).eps)
     fourth = 0.0
     along_w, along_U = 0.0, np.zeros(0 if U is None else U.shape[0])
-    for block in _blocks(w.shape[0], _columns(W, _block_elements(W))):
+    for block in column_blocks(W):
         w_block, W_block = w[block], W[:, block]
         if tolerance is None:
             minus_d = weights @ (W_block - w_block)
@@ -239,13 +225,13 @@ def update_products(
     xp = namespace(W)
     multiples = None if scales is None else like(W, scales)[:, None]
 
-    def products(updates: Array, block: slice) -> Array:
+    def measured(updates: Array, block: slice) -> Array:
         mean = row @ updates
         along = updates @ mean
         rest = updates if multiples is None else updates - multiples * mean
         return xp.stack([along, _squares(rest)])
 
-    ((along, squares),) = _sums_over_updates(w, W, [slice(0, w.shape[0])], products)
+    ((along, squares),) = _sums_over_updates(w, W, [slice(0, w.shape[0])], measured)
     return along, squares
 
 
@@ -297,7 +283,7 @@ def _sums_over_updates(
 
     The updates are the function's own, to overwrite if it likes.
     """
-    blocks = _blocks_of(layers, _columns(W, _block_elements(W, own_threads=True)))
+    blocks = layer_blocks(layers, W)
 
     @_quietly
     def part(task: tuple[int, slice]) -> Array:
@@ -306,7 +292,7 @@ def _sums_over_updates(
 
     sums: dict[int, Vector] = {}
     # Partial sums are added in block order, so the result does not depend on the thread count.
-    for (index, _), value in zip(blocks, _map(W, part, blocks), strict=True):
+    for (index, _), value in zip(blocks, in_order(W, part, blocks), strict=True):
         sums[index] = sums.get(index, 0.0) + to_vector(value)
     return np.stack([sums[index] for index in range(len(layers))])
 
@@ -318,7 +304,7 @@ def scale_layers(model: Array, layers: Sequence[slice], factors: Vector) -> None
         index, block = task
         model[block] *= float(factors[index])
 
-    _do(model, scale, _blocks_of(layers, _block_elements(model)))
+    each(model, scale, layer_blocks(layers, model[None]))
 
 
 def non_finite_rows(W: Array) -> list[int]:
@@ -334,70 +320,3 @@ def is_finite(vector: Array) -> bool:
         return True
     xp = namespace(vector)
     return bool(xp.all(xp.isfinite(vector)))
-
-
-def _block_elements(array: Array, *, own_threads: bool = False) -> int:
-    if isinstance(array, np.ndarray):
-        return _THREAD_BLOCK if own_threads else _NUMPY_BLOCK
-    on_cpu = str(array_api_compat.device(array)) == "cpu"
-    return _TORCH_BLOCK if on_cpu else _DEVICE_BLOCK
-
-
-def _columns(W: Array, elements: int) -> int:
-    # Never so narrow that a row's piece is a few cache lines.
-    return max(elements // int(W.shape[0]), 256)
-
-
-def _blocks(length: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
-
-
-def _vector_blocks(vector: Array) -> list[slice]:
-    on_cpu = str(array_api_compat.device(vector)) == "cpu"
-    return _blocks(vector.shape[0], _VECTOR_BLOCK if on_cpu else _DEVICE_BLOCK)
-
-
-def _blocks_of(layers: Sequence[slice], size: int) -> list[tuple[int, slice]]:
-    """The blocks of every layer, with the layer's number."""
-    return [
-        (index, slice(layer.start + block.start, layer.start + block.stop))
-        for index, layer in enumerate(layers)
-        for block in _blocks(layer.stop - layer.start, size)
-    ]
-
-
-def _map(W: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) -> Iterable[_R]:
-    """Apply `function` to every task, in order; on NumPy with a thread per core.
-
-    NumPy runs element-wise work on one core but lets go of the interpreter lock meanwhile. torch
-    spreads each operation over the cores by itself.
-    """
-    if not array_api_compat.is_numpy_array(W) or len(tasks) == 1:
-        return map(function, tasks)
-    cores = available_cores()
-    share = -(-len(tasks) // cores)
-    shares = [tasks[start : start + share] for start in range(0, len(tasks), share)]
-    return chain.from_iterable(_pool(cores).map(lambda part: list(map(function, part)), shares))
-
-
-def _do(W: Array, action: Callable[[_T], None], tasks: Sequence[_T]) -> None:
-    """As `_map`, for what it does rather than for what it returns."""
-    for _ in _map(W, action, tasks):
-        pass
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="fedhaw-rules")
-
-
-if hasattr(os, "register_at_fork"):
-    # A forked child has none of its parent's threads: it makes a pool of its own.
-    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedhaw.clients import ClientUpdate, LocalUpdate
 from fedhaw.models import Layout
 from fedhaw.models.learner import closed_form_sizes
-from fedhaw.rules.reductions import available_cores
+from fedhaw.rules.blocks import available_cores
 from fedhaw.simulation.engines.base import Engine
 from fedhaw.simulation.engines.federation import Federation, InvalidFederation
 from fedhaw.simulation.engines.processes import ProcessesEngine

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedhaw.errors import FedhawError
-from fedhaw.rules.reductions import available_cores
+from fedhaw.rules.blocks import available_cores
 from fedhaw.simulation.engines.base import ClientReport
 from fedhaw.simulation.engines.federation import Federation, one_thread
 from fedhaw.simulation.engines.messages import Assignment, Task

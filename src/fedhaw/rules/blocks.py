@@ -1,0 +1,100 @@
+"""How long vectors are worked on: in blocks that stay in cache, by all cores.
+
+Where the blocks begin depends on the shapes alone, and what they give is taken in their order, so
+that results do not depend on the number of cores.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import chain
+from typing import TypeVar
+
+import array_api_compat
+import numpy as np
+
+from fedhaw.rules.base import Array
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+# How many elements to handle at a time: measured, see benchmarks/server_step.py.
+_NUMPY_BLOCK = 1_310_720  # of a matrix: BLAS spreads a block over the cores,
+_TORCH_BLOCK = 655_360  # and so does torch
+_THREAD_BLOCK = 327_680  # of a matrix for one core, whose L2 cache also holds the block's updates
+_VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time
+_DEVICE_BLOCK = 1 << 26  # of anything that is not in the processor's memory
+
+
+def column_blocks(W: Array) -> list[slice]:
+    """Blocks of the columns of a matrix, each for all cores together."""
+    return _cut(W.shape[1], _columns(W, _NUMPY_BLOCK))
+
+
+def vector_blocks(vector: Array) -> list[slice]:
+    """Blocks of a vector."""
+    return _cut(vector.shape[0], _VECTOR_BLOCK if _on_cpu(vector) else _DEVICE_BLOCK)
+
+
+def layer_blocks(layers: Sequence[slice], W: Array) -> list[tuple[int, slice]]:
+    """Blocks of the columns of a matrix, each for one core and within a layer, with its number."""
+    size = _columns(W, _THREAD_BLOCK)
+    return [
+        (index, slice(layer.start + block.start, layer.start + block.stop))
+        for index, layer in enumerate(layers)
+        for block in _cut(layer.stop - layer.start, size)
+    ]
+
+
+def in_order(array: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) -> Iterable[_R]:
+    """Apply `function` to every task, in order; on NumPy with a thread per core.
+
+    NumPy runs element-wise work on one core but lets go of the interpreter lock meanwhile. torch
+    spreads each operation over the cores by itself.
+    """
+    if not isinstance(array, np.ndarray) or len(tasks) == 1:
+        return map(function, tasks)
+    cores = available_cores()
+    share = -(-len(tasks) // cores)
+    shares = [tasks[start : start + share] for start in range(0, len(tasks), share)]
+    return chain.from_iterable(_pool(cores).map(lambda part: list(map(function, part)), shares))
+
+
+def each(array: Array, action: Callable[[_T], None], tasks: Sequence[_T]) -> None:
+    """As `in_order`, for what the action does rather than for what it returns."""
+    for _ in in_order(array, action, tasks):
+        pass
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _on_cpu(array: Array) -> bool:
+    return isinstance(array, np.ndarray) or str(array_api_compat.device(array)) == "cpu"
+
+
+def _columns(W: Array, numpy_elements: int) -> int:
+    elements = _DEVICE_BLOCK
+    if _on_cpu(W):
+        elements = numpy_elements if isinstance(W, np.ndarray) else _TORCH_BLOCK
+    # Never so narrow that a row's piece is a few cache lines.
+    return max(elements // int(W.shape[0]), 256)
+
+
+def _cut(length: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="fedhaw-rules")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked child has none of its parent's threads: it makes a pool of its own.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
