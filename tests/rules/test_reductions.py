@@ -16,7 +16,7 @@ from fedhaw.rules import blocks, reductions
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many blocks even for small models, so that their seams are tested."""
-    monkeypatch.setattr(blocks, "_NUMPY_BLOCK", 3000)
+    monkeypatch.setattr(blocks, "_PASS_BLOCK", 3000)
     monkeypatch.setattr(blocks, "_TORCH_BLOCK", 2500)
     monkeypatch.setattr(blocks, "_THREAD_BLOCK", 2000)
     monkeypatch.setattr(blocks, "_VECTOR_BLOCK", 1500)
@@ -72,6 +72,20 @@ def test_products_are_exact_however_small_the_update(
         assert abs(mean_squares[index] - np.sum((s @ part) ** 2)) <= 1e-5 * size
         expected = np.sum((part - part.mean(axis=0)) ** 2, axis=1)
         assert np.all(np.abs(distances[index] - expected) <= 1e-5 * size)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_distances_are_exact_where_clients_all_but_agree(backend: str) -> None:
+    """As a difference of squares they would be mostly rounding."""
+    to_backend = BACKENDS[backend]
+    w, common, noise = models(5, 4000, 1.0, 3)
+    W = w + common[:1] + 1e-3 * noise
+    w, W = w.astype(np.float32), W.astype(np.float32)
+    *_, distances, _ = reductions.update_spread(
+        to_backend(w), to_backend(W), np.full(5, 0.2), [slice(0, 4000)]
+    )
+    g = W.astype(np.float64) - w
+    np.testing.assert_allclose(distances[0], np.sum((g - g.mean(axis=0)) ** 2, axis=1), rtol=1e-3)
 
 
 def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,9 +42,10 @@ def namespace(*arrays: Array) -> Any:
     NumPy's own functions are its array API; asking for them by type saves a few microseconds a
     call, which small models notice.
     """
-    if all(isinstance(array, np.ndarray) for array in arrays):
-        return np
-    return array_api_compat.array_namespace(*arrays)
+    for array in arrays:
+        if not isinstance(array, np.ndarray):
+            return array_api_compat.array_namespace(*arrays)
+    return np
 
 
 class InvalidRule(FedhawError, ValueError):
@@ -132,8 +133,11 @@ class Round:
         K = self._check_models()
         set_field(self, "clients", self._check_names(K))
         set_field(self, "num_examples", self._check_examples(K))
-        set_field(self, "received", self._check_received(K))
-        set_field(self, "client_models", self._with_lost_rows_filled())
+        if self.received is None:
+            set_field(self, "received", np.array([True] * K))
+        else:
+            set_field(self, "received", self._check_received(K))
+            set_field(self, "client_models", self._with_lost_rows_filled())
         if self.layers is not None:
             set_field(self, "layers", self._check_layers(self.layers))
 
@@ -154,7 +158,7 @@ class Round:
     @property
     def nothing_arrived(self) -> bool:
         """Every upload was lost: there is nothing to learn, so every rule keeps w and its state."""
-        return not self.arrived.any()
+        return not np.count_nonzero(self.arrived)
 
     @cached_property
     def shares(self) -> Vector:
@@ -248,20 +252,17 @@ class Round:
                 f"num_examples must hold one number for each of the {K} clients; got shape "
                 f"{examples.shape}."
             )
-        most = examples.max()
-        if not (most < np.inf and examples.min() >= 0):  # NaN fails both
-            k = int(np.flatnonzero(~(np.isfinite(examples) & (examples >= 0)))[0])
-            raise InvalidRound(
-                f"num_examples of client {self.names[k]!r} is {examples[k]:g}; it must be a finite "
-                "number, 0 or more."
-            )
-        if most == 0:
+        for name, number in zip(self.names, examples.tolist(), strict=True):
+            if not 0 <= number < math.inf:  # NaN fails both
+                raise InvalidRound(
+                    f"num_examples of client {name!r} is {number:g}; it must be a finite number, "
+                    "0 or more."
+                )
+        if not np.count_nonzero(examples):
             raise InvalidRound("num_examples is 0 for every client; nobody has data to weigh.")
         return examples
 
     def _check_received(self, K: int) -> NDArray[np.bool_]:
-        if self.received is None:
-            return np.ones(K, dtype=np.bool_)
         received = np.array(self.received)  # a copy: rules remember it
         if received.shape != (K,) or received.dtype != np.bool_:
             raise InvalidRound(
@@ -308,10 +309,10 @@ def _require_array(what: str, value: object) -> None:
 
 
 def _is_real_floating(xp: Any, dtype: Any) -> bool:
-    try:
-        return bool(xp.isdtype(dtype, "real floating"))
-    except TypeError:  # a type of an extension, such as ml_dtypes' bfloat16
-        return False
+    if isinstance(dtype, np.dtype):
+        # NumPy's isdtype is slow, and stumbles over types of extensions such as bfloat16.
+        return dtype.kind == "f" and dtype.isbuiltin == 1
+    return bool(xp.isdtype(dtype, "real floating"))
 
 
 class State(Protocol):

@@ -5,10 +5,9 @@ that results do not depend on the number of cores.
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import chain
 from typing import TypeVar
 
 import array_api_compat
@@ -19,27 +18,30 @@ from fedhaw.rules.base import Array
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
+# What is not finite is looked for afterwards, by `guards.checked`; no warning on the way.
+quietly = np.errstate(over="ignore", invalid="ignore")
+
 # How many elements to handle at a time: measured, see benchmarks/server_step.py.
-_NUMPY_BLOCK = 1_310_720  # of a matrix: BLAS spreads a block over the cores,
-_TORCH_BLOCK = 655_360  # and so does torch
-_THREAD_BLOCK = 327_680  # of a matrix for one core, whose L2 cache also holds the block's updates
+_PASS_BLOCK = 1_310_720  # of a matrix that is only read, by all cores together
+_TORCH_BLOCK = 655_360  # of a matrix and its updates, which torch spreads over the cores
+_THREAD_BLOCK = 327_680  # the same for one core, which NumPy has at work
 _VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time
 _DEVICE_BLOCK = 1 << 26  # of anything that is not in the processor's memory
 
 
 def column_blocks(W: Array) -> list[slice]:
     """Blocks of the columns of a matrix, each for all cores together."""
-    return _cut(W.shape[1], _columns(W, _NUMPY_BLOCK))
+    return _cut(W.shape[1], _columns(W, _PASS_BLOCK))
 
 
 def vector_blocks(vector: Array) -> list[slice]:
     """Blocks of a vector."""
-    return _cut(vector.shape[0], _VECTOR_BLOCK if _on_cpu(vector) else _DEVICE_BLOCK)
+    return _cut(vector.shape[0], _VECTOR_BLOCK if on_cpu(vector) else _DEVICE_BLOCK)
 
 
 def layer_blocks(layers: Sequence[slice], W: Array) -> list[tuple[int, slice]]:
     """Blocks of the columns of a matrix, each for one core and within a layer, with its number."""
-    size = _columns(W, _THREAD_BLOCK)
+    size = _columns(W, _THREAD_BLOCK if isinstance(W, np.ndarray) else _TORCH_BLOCK)
     return [
         (index, slice(layer.start + block.start, layer.start + block.stop))
         for index, layer in enumerate(layers)
@@ -47,24 +49,33 @@ def layer_blocks(layers: Sequence[slice], W: Array) -> list[tuple[int, slice]]:
     ]
 
 
-def in_order(array: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) -> Iterable[_R]:
+def in_order(array: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) -> list[_R]:
     """Apply `function` to every task, in order; on NumPy with a thread per core.
 
     NumPy runs element-wise work on one core but lets go of the interpreter lock meanwhile. torch
     spreads each operation over the cores by itself.
     """
-    if not isinstance(array, np.ndarray) or len(tasks) == 1:
-        return map(function, tasks)
-    cores = available_cores()
-    share = -(-len(tasks) // cores)
-    shares = [tasks[start : start + share] for start in range(0, len(tasks), share)]
-    return chain.from_iterable(_pool(cores).map(lambda part: list(map(function, part)), shares))
+    results: dict[int, _R] = {}
+    waiting = iter(enumerate(tasks))
+
+    @quietly
+    def work() -> None:
+        # Whoever is done with one takes the next: blocks differ in size, and cores in speed.
+        for index, task in waiting:
+            results[index] = function(task)
+
+    cores = available_cores() if isinstance(array, np.ndarray) and len(tasks) > 1 else 1
+    if cores == 1:
+        work()
+    else:
+        for worker in [_pool(cores).submit(work) for _ in range(cores)]:
+            worker.result()
+    return [results[index] for index in range(len(tasks))]
 
 
 def each(array: Array, action: Callable[[_T], None], tasks: Sequence[_T]) -> None:
     """As `in_order`, for what the action does rather than for what it returns."""
-    for _ in in_order(array, action, tasks):
-        pass
+    in_order(array, action, tasks)
 
 
 def available_cores() -> int:
@@ -74,16 +85,14 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _on_cpu(array: Array) -> bool:
+def on_cpu(array: Array) -> bool:
+    """Whether an array lies in the processor's own memory."""
     return isinstance(array, np.ndarray) or str(array_api_compat.device(array)) == "cpu"
 
 
-def _columns(W: Array, numpy_elements: int) -> int:
-    elements = _DEVICE_BLOCK
-    if _on_cpu(W):
-        elements = numpy_elements if isinstance(W, np.ndarray) else _TORCH_BLOCK
+def _columns(W: Array, elements: int) -> int:
     # Never so narrow that a row's piece is a few cache lines.
-    return max(elements // int(W.shape[0]), 256)
+    return max((elements if on_cpu(W) else _DEVICE_BLOCK) // int(W.shape[0]), 256)
 
 
 def _cut(length: int, size: int) -> list[slice]:

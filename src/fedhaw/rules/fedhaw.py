@@ -140,7 +140,7 @@ class FedHAW:
             note = f"gamma = {gamma:.4g} would scale the model beyond tenfold in all; it is 0 again"
             gamma = 0.0
         weights = _cohort_weights(lambda_of, round.names)
-        model = checked(combine(np.exp(gamma) * weights, round.client_models), round)
+        model = checked(combine(math.exp(gamma) * weights, round.client_models), round)
         return model, FedHAWState(
             gamma=gamma,
             scaling=state.scaling + gamma,
@@ -169,7 +169,7 @@ class FedHAW:
         w, W, U = round.global_model, round.client_models, state.previous
         if lambda_of is None:
             lambda_of = self._with_newcomers(state.lambda_of, round)
-        scale, s = np.exp(state.gamma), state.weights
+        scale, s = math.exp(state.gamma), state.weights
         unchanged_cohort = round.names == state.clients and lambda_of == state.lambda_of
         along_w, along_U = direction_products(
             w,
@@ -182,12 +182,12 @@ class FedHAW:
             ),
         )
         if self.learn == "gamma":
-            return float(scale / self.eta * along_w), np.zeros(len(s))
+            return scale / self.eta * along_w, np.zeros(len(s))
         if self.jacobian == "diagonal":
             dw_dlambda = s * (1 - s) * along_U
         else:
             dw_dlambda = s * (along_U - s @ along_U)
-        return float(scale / self.eta * along_w), scale**2 / self.eta * dw_dlambda
+        return scale / self.eta * along_w, scale**2 / self.eta * dw_dlambda
 
     def _step(
         self,
@@ -203,14 +203,13 @@ class FedHAW:
                 gamma -= self.eta_gamma * to_gamma
             if self.gamma_in_lambda_step == "sequential":
                 to_lambda = to_lambda * np.exp(2 * (gamma - state.gamma))
-            steps = self.eta_lambda * to_lambda
-            total = gamma + float(steps.sum())
-        if not math.isfinite(total):
+            steps = (self.eta_lambda * to_lambda).tolist()
+        if not math.isfinite(gamma + sum(steps)):
             return state.gamma, lambda_of, "the hypergradient is not finite; coefficients stayed"
         if abs(gamma) > GAMMA_LIMIT:
             note = f"a step to gamma = {gamma:.4g} is out of bounds; coefficients stayed"
             return state.gamma, lambda_of, note
-        for client, step in zip(state.clients, steps.tolist(), strict=True):
+        for client, step in zip(state.clients, steps, strict=True):
             lambda_of[client] -= step
         return gamma, lambda_of, None
 

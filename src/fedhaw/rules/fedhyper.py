@@ -14,7 +14,7 @@ import numpy as np
 
 from fedhaw.rules.base import Array, Client, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import combine, dot, like, summing_to_one
+from fedhaw.rules.reductions import blend, combine, dot, like, subtract, summing_to_one
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class FedHyperG:
             return unchanged(round), state
         w, W = round.global_model, round.client_models
         weights = np.full(len(round.names), 1 / len(round.names))
-        delta = checked(combine(summing_to_one(weights, W), W), round) - w
+        delta = checked(combine(summing_to_one(weights, W), W), round)
+        subtract(delta, w)
         a, note = state.a, None
         if state.delta is not None:
             agreement = dot(delta, like(delta, state.delta))
@@ -76,5 +77,5 @@ class FedHyperG:
                 a = float(np.clip(a + agreement, self.lower, self.upper))
             else:
                 note = "the product of consecutive updates is not finite; the step stayed"
-        model = checked(w + (1 + a) * delta, round)
+        model = checked(blend(1.0, w, 1 + a, delta), round)
         return model, FedHyperGState(a, delta, round.names, weights, note)

@@ -11,6 +11,7 @@ memory, after a look at what rounding could do.
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import array_api_compat
@@ -19,10 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import column_blocks, each, in_order, layer_blocks, vector_blocks
+from fedhaw.rules.blocks import (
+    column_blocks,
+    each,
+    in_order,
+    layer_blocks,
+    quietly,
+    vector_blocks,
+)
+from fedhaw.rules.memory import vector_like
 
-# What is not finite is looked for afterwards, by `guards.checked`; no warning on the way.
-_quietly = np.errstate(over="ignore", invalid="ignore")
+CLOSE = 1 / 16
+"""Where a square falls below this share of the squares it is the difference of, rounding shows."""
 
 
 def softmax(logits: Vector) -> Vector:
@@ -73,28 +82,30 @@ def astype(array: Array, dtype: Any) -> Array:
     return namespace(array).astype(array, dtype)
 
 
-@_quietly
+@quietly
 def combine(coefficients: Vector, W: Array) -> Array:
     """(P,) sum_k coefficients_k W_k: one matrix-vector product, one read of W."""
     row = like(W, coefficients)
     # From the left, torch makes it a product of matrices, which is slower at this length but the
     # only form that every processor has for 16-bit numbers.
-    return W.T @ row if W.itemsize > 2 else row @ W
+    if W.itemsize <= 2:
+        return row @ W
+    return namespace(W).matmul(W.T, row, out=vector_like(W[0]))
 
 
-@_quietly
+@quietly
 def inner(W: Array, vector: Array) -> Vector:
     """(K,) <W_k, vector> for every client."""
     return to_vector(W @ vector)
 
 
-@_quietly
+@quietly
 def dot(a: Array, b: Array) -> float:
     """<a, b>, summed in float64 over blocks."""
     return float(sum(float(a[block] @ b[block]) for block in vector_blocks(a)))
 
 
-@_quietly
+@quietly
 def products(*vectors: Array) -> Vector:
     """(n, n) inner products of n vectors with each other; vectors named twice are read once."""
     place: dict[int, int] = {}
@@ -117,7 +128,6 @@ def products(*vectors: Array) -> Vector:
 def subtract(x: Array, y: Array) -> None:
     """Take y away from x, in place, by all cores."""
 
-    @_quietly
     def part(block: slice) -> None:
         x[block] -= y[block]
 
@@ -126,9 +136,8 @@ def subtract(x: Array, y: Array) -> None:
 
 def blend(a: float, x: Array, b: float, y: Array) -> Array:
     """(P,) a x + b y, by all cores; what is in between never leaves the cache."""
-    sums = namespace(x).empty_like(x)
+    sums = vector_like(x)
 
-    @_quietly
     def part(block: slice) -> None:
         sums[block] = a * x[block] + b * y[block]
 
@@ -136,7 +145,7 @@ def blend(a: float, x: Array, b: float, y: Array) -> Array:
     return sums
 
 
-@_quietly
+@quietly
 def direction_products(
     w: Array, W: Array, s: Vector, U: Array | None, tolerances: tuple[float, float]
 ) -> tuple[float, Vector]:
@@ -200,11 +209,11 @@ def summing_to_one(s: Vector, W: Array) -> Array:
     gain that fraction of the whole model. All weights, and 1, are multiples of the last place of
     the smallest one that is not 0, so that one can take up the rest exactly.
     """
-    weights = to_vector(like(W, s)).copy()
-    rest = 1.0 - float(weights.sum())
+    weights = like(W, s).tolist()
+    rest = 1.0 - math.fsum(weights)
     if rest != 0:
-        weights[np.where(weights > 0, weights, np.inf).argmin()] += rest
-    return like(W, weights)
+        weights[weights.index(min(filter(None, weights)))] += rest
+    return like(W, np.array(weights))
 
 
 def update_products(
@@ -222,19 +231,20 @@ def update_products(
         (K,) <g_k, g> and (K,) |g_k - scales_k g|^2. The updates live only in cache.
     """
     row = like(W, weights)
-    xp = namespace(W)
     multiples = None if scales is None else like(W, scales)[:, None]
 
-    def measured(updates: Array, block: slice) -> Array:
+    def measured(updates: Array, block: slice) -> tuple[Array, ...]:
         mean = row @ updates
         along = updates @ mean
         rest = updates if multiples is None else updates - multiples * mean
-        return xp.stack([along, _squares(rest)])
+        return along, _squares(rest)
 
-    ((along, squares),) = _sums_over_updates(w, W, [slice(0, w.shape[0])], measured)
+    (sums,) = _sums_over_updates(w, W, [slice(0, w.shape[0])], measured)
+    along, squares = np.split(sums, 2)
     return along, squares
 
 
+@quietly
 def update_spread(
     w: Array, W: Array, weights: Vector, layers: Sequence[slice]
 ) -> tuple[Vector, Vector, Vector, Array]:
@@ -251,21 +261,27 @@ def update_spread(
         average of the models, which falls out while the updates are in cache. It is finite if the
         first two are.
     """
-    xp = namespace(W)
-    K = W.shape[0]
+    xp, K = namespace(W), W.shape[0]
     row, equal = like(W, weights), like(W, np.full(K, 1 / K))
-    average = xp.empty_like(w)
+    average = vector_like(w)
 
-    def spread(updates: Array, block: slice) -> Array:
+    def spread(updates: Array, block: slice) -> tuple[Array, ...]:
         w_block, mean = w[block], row @ updates
-        squares = [(w_block @ w_block)[None], (mean @ mean)[None]]
-        mean += w_block
-        average[block] = mean
+        xp.add(w_block, mean, out=average[block])
+        lengths = (w_block @ w_block)[None], (mean @ mean)[None]
+        return *lengths, updates @ (equal @ updates), _squares(updates)
+
+    def distances(updates: Array, block: slice) -> tuple[Array, ...]:
         updates -= equal @ updates
-        return xp.concat([*squares, _squares(updates)])
+        return (_squares(updates),)
 
     sums = _sums_over_updates(w, W, layers, spread)
-    return sums[:, 0], sums[:, 1], sums[:, 2:], average
+    along, squares = np.split(sums[:, 2:], 2, axis=1)
+    # |g_k - c|^2 without g_k - c; the centre c is the mean of the g_k, and <c, c> of the <g_k, c>.
+    apart = squares - 2 * along + along.mean(axis=1, keepdims=True)
+    if (apart < CLOSE * squares).any():
+        apart = _sums_over_updates(w, W, layers, distances)
+    return sums[:, 0], sums[:, 1], apart, average
 
 
 def _squares(rows: Array) -> Array:
@@ -273,28 +289,33 @@ def _squares(rows: Array) -> Array:
     if isinstance(rows, np.ndarray):
         return np.linalg.vecdot(rows, rows)
     # torch's vecdot writes the products to memory before it adds them up.
-    return namespace(rows).linalg.vector_norm(rows, axis=1) ** 2
+    lengths = rows.norm(dim=1)
+    return lengths * lengths
 
 
 def _sums_over_updates(
-    w: Array, W: Array, layers: Sequence[slice], function: Callable[[Array, slice], Array]
+    w: Array,
+    W: Array,
+    layers: Sequence[slice],
+    function: Callable[[Array, slice], tuple[Array, ...]],
 ) -> Vector:
-    """For each layer, the float64 sum of `function(updates, block)` over its blocks of columns.
+    """(L, n) the float64 sums of `function(updates, block)` over each layer's blocks of columns.
 
-    The updates are the function's own, to overwrite if it likes.
+    The updates are the function's own, to overwrite if it likes; of the vectors that it returns the
+    n numbers are strung together.
     """
     blocks = layer_blocks(layers, W)
 
-    @_quietly
-    def part(task: tuple[int, slice]) -> Array:
+    def part(task: tuple[int, slice]) -> tuple[Array, ...]:
         block = task[1]
         return function(W[:, block] - w[block], block)
 
-    sums: dict[int, Vector] = {}
-    # Partial sums are added in block order, so the result does not depend on the thread count.
-    for (index, _), value in zip(blocks, in_order(W, part, blocks), strict=True):
-        sums[index] = sums.get(index, 0.0) + to_vector(value)
-    return np.stack([sums[index] for index in range(len(layers))])
+    numbers = chain.from_iterable(in_order(W, part, blocks))
+    by_block = to_vector(namespace(W).concat(list(numbers))).reshape(len(blocks), -1)
+    # Added up in the order of the blocks, so that the number of threads does not matter.
+    first_blocks = np.searchsorted([index for index, _ in blocks], np.arange(len(layers)))
+    sums: Vector = np.add.reduceat(by_block, first_blocks, axis=0)
+    return sums
 
 
 def scale_layers(model: Array, layers: Sequence[slice], factors: Vector) -> None:
@@ -313,10 +334,10 @@ def non_finite_rows(W: Array) -> list[int]:
     return [k for k in range(W.shape[0]) if not bool(xp.all(xp.isfinite(W[k])))]
 
 
-@_quietly
+@quietly
 def is_finite(vector: Array) -> bool:
     """Whether no element is NaN or infinite; a sum of squares tells for all but huge numbers."""
-    if np.isfinite(float(vector @ vector)):
+    if math.isfinite(float(vector @ vector)):
         return True
     xp = namespace(vector)
     return bool(xp.all(xp.isfinite(vector)))
