@@ -23,8 +23,8 @@ quietly = np.errstate(over="ignore", invalid="ignore")
 
 # How many elements to handle at a time: measured, see benchmarks/server_step.py.
 _PASS_BLOCK = 1_310_720  # of a matrix that is only read, by all cores together
-_TORCH_BLOCK = 655_360  # of a matrix and its updates, which torch spreads over the cores
-_THREAD_BLOCK = 327_680  # the same for one core, which NumPy has at work
+_TORCH_BLOCK = 655_360  # of a matrix and one more made of it, which torch spreads over the cores
+_THREAD_BLOCK = 163_840  # the same for one core, which NumPy has at work
 _VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time
 _DEVICE_BLOCK = 1 << 26  # of anything that is not in the processor's memory
 
@@ -49,8 +49,10 @@ def layer_blocks(layers: Sequence[slice], W: Array) -> list[tuple[int, slice]]:
     ]
 
 
-def in_order(array: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) -> list[_R]:
-    """Apply `function` to every task, in order; on NumPy with a thread per core.
+def in_order(
+    array: Array, worker: Callable[[], Callable[[_T], _R]], tasks: Sequence[_T]
+) -> list[_R]:
+    """What workers make of the tasks, in order; on NumPy there is one worker a core.
 
     NumPy runs element-wise work on one core but lets go of the interpreter lock meanwhile. torch
     spreads each operation over the cores by itself.
@@ -60,6 +62,7 @@ def in_order(array: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) ->
 
     @quietly
     def work() -> None:
+        function = worker()
         # Whoever is done with one takes the next: blocks differ in size, and cores in speed.
         for index, task in waiting:
             results[index] = function(task)
@@ -68,14 +71,14 @@ def in_order(array: Array, function: Callable[[_T], _R], tasks: Sequence[_T]) ->
     if cores == 1:
         work()
     else:
-        for worker in [_pool(cores).submit(work) for _ in range(cores)]:
-            worker.result()
+        for running in [_pool(cores).submit(work) for _ in range(cores)]:
+            running.result()
     return [results[index] for index in range(len(tasks))]
 
 
 def each(array: Array, action: Callable[[_T], None], tasks: Sequence[_T]) -> None:
-    """As `in_order`, for what the action does rather than for what it returns."""
-    in_order(array, action, tasks)
+    """Do something with every task, by all cores."""
+    in_order(array, lambda: action, tasks)
 
 
 def available_cores() -> int:

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import scale_layers, update_spread
+from fedhaw.rules.reductions import scale_layers, spread
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class FedLWS:
         if round.nothing_arrived:
             return unchanged(round), state
         w, W = round.global_model, round.client_models
-        squares, mean_squares, distances, model = update_spread(w, W, round.shares, round.layers)
+        squares, mean_squares, distances, model = spread(w, W, round.shares, round.layers)
         if not np.isfinite(squares + mean_squares).all():
             checked(model, round)
         gammas, note = self._gammas(squares, mean_squares, distances)

@@ -30,9 +30,6 @@ from fedhaw.rules.blocks import (
 )
 from fedhaw.rules.memory import vector_like
 
-CLOSE = 1 / 16
-"""Where a square falls below this share of the squares it is the difference of, rounding shows."""
-
 
 def softmax(logits: Vector) -> Vector:
     """(K,) positive numbers summing to 1, for logits of any size; -inf gives exactly 0."""
@@ -230,58 +227,50 @@ def update_products(
     Returns:
         (K,) <g_k, g> and (K,) |g_k - scales_k g|^2. The updates live only in cache.
     """
-    row = like(W, weights)
+    xp, row = namespace(W), like(W, weights)
     multiples = None if scales is None else like(W, scales)[:, None]
 
-    def measured(updates: Array, block: slice) -> tuple[Array, ...]:
+    def measured(block: slice, room: Array) -> tuple[Array, ...]:
+        updates = xp.subtract(W[:, block], w[block], out=room)
         mean = row @ updates
         along = updates @ mean
         rest = updates if multiples is None else updates - multiples * mean
         return along, _squares(rest)
 
-    (sums,) = _sums_over_updates(w, W, [slice(0, w.shape[0])], measured)
+    (sums,) = _sums_by_layer(W, [slice(0, w.shape[0])], measured)
     along, squares = np.split(sums, 2)
     return along, squares
 
 
-@quietly
-def update_spread(
+def spread(
     w: Array, W: Array, weights: Vector, layers: Sequence[slice]
 ) -> tuple[Vector, Vector, Vector, Array]:
-    """How far the updates g_k = W_k - w are apart, layer by layer, in one read of W.
+    """How far the client models are apart, layer by layer, in one read of W.
 
     Args:
         w: (P,) the global model.
         W: (K, P) the client models.
-        weights: (K,) of the weighted mean.
+        weights: (K,) of the average, summing to 1.
         layers: L slices of the P parameters.
 
     Returns:
-        (L,) |w|^2; (L,) |sum_k weights_k g_k|^2; (L, K) |g_k - mean_j g_j|^2; and (P,) the weighted
-        average of the models, which falls out while the updates are in cache. It is finite if the
-        first two are.
+        (L,) |w|^2; (L,) |average - w|^2; (L, K) |W_k - mean_j W_j|^2, the same for models as for
+        updates; and (P,) the weighted average. It is finite if the first two are. A difference of
+        models is as exact as the models are, which is enough where lengths are compared with |w|.
     """
     xp, K = namespace(W), W.shape[0]
-    row, equal = like(W, weights), like(W, np.full(K, 1 / K))
+    row, equal = summing_to_one(weights, W), summing_to_one(np.full(K, 1 / K), W)
     average = vector_like(w)
 
-    def spread(updates: Array, block: slice) -> tuple[Array, ...]:
-        w_block, mean = w[block], row @ updates
-        xp.add(w_block, mean, out=average[block])
-        lengths = (w_block @ w_block)[None], (mean @ mean)[None]
-        return *lengths, updates @ (equal @ updates), _squares(updates)
+    def measured(block: slice, room: Array) -> tuple[Array, ...]:
+        w_block, W_block = w[block], W[:, block]
+        average[block] = row @ W_block
+        update = average[block] - w_block
+        apart = xp.subtract(W_block, equal @ W_block, out=room)
+        return (w_block @ w_block)[None], (update @ update)[None], _squares(apart)
 
-    def distances(updates: Array, block: slice) -> tuple[Array, ...]:
-        updates -= equal @ updates
-        return (_squares(updates),)
-
-    sums = _sums_over_updates(w, W, layers, spread)
-    along, squares = np.split(sums[:, 2:], 2, axis=1)
-    # |g_k - c|^2 without g_k - c; the centre c is the mean of the g_k, and <c, c> of the <g_k, c>.
-    apart = squares - 2 * along + along.mean(axis=1, keepdims=True)
-    if (apart < CLOSE * squares).any():
-        apart = _sums_over_updates(w, W, layers, distances)
-    return sums[:, 0], sums[:, 1], apart, average
+    sums = _sums_by_layer(W, layers, measured)
+    return sums[:, 0], sums[:, 1], sums[:, 2:], average
 
 
 def _squares(rows: Array) -> Array:
@@ -293,25 +282,23 @@ def _squares(rows: Array) -> Array:
     return lengths * lengths
 
 
-def _sums_over_updates(
-    w: Array,
-    W: Array,
-    layers: Sequence[slice],
-    function: Callable[[Array, slice], tuple[Array, ...]],
+def _sums_by_layer(
+    W: Array, layers: Sequence[slice], function: Callable[[slice, Array], tuple[Array, ...]]
 ) -> Vector:
-    """(L, n) the float64 sums of `function(updates, block)` over each layer's blocks of columns.
+    """(L, n) the float64 sums of `function(block, room)` over each layer's blocks of columns.
 
-    The updates are the function's own, to overwrite if it likes; of the vectors that it returns the
-    n numbers are strung together.
+    Of the vectors that it returns the n numbers are strung together. In the room, as large as the
+    block of W, it may write what it likes; fresh memory would cost more than the work on it.
     """
-    blocks = layer_blocks(layers, W)
+    xp, blocks = namespace(W), layer_blocks(layers, W)
+    widest = max(block.stop - block.start for _, block in blocks)
 
-    def part(task: tuple[int, slice]) -> tuple[Array, ...]:
-        block = task[1]
-        return function(W[:, block] - w[block], block)
+    def worker() -> Callable[[tuple[int, slice]], tuple[Array, ...]]:
+        room = xp.empty_like(W[:, :widest])
+        return lambda task: function(task[1], room[:, : task[1].stop - task[1].start])
 
-    numbers = chain.from_iterable(in_order(W, part, blocks))
-    by_block = to_vector(namespace(W).concat(list(numbers))).reshape(len(blocks), -1)
+    numbers = chain.from_iterable(in_order(W, worker, blocks))
+    by_block = to_vector(xp.concat(list(numbers))).reshape(len(blocks), -1)
     # Added up in the order of the blocks, so that the number of threads does not matter.
     first_blocks = np.searchsorted([index for index, _ in blocks], np.arange(len(layers)))
     sums: Vector = np.add.reduceat(by_block, first_blocks, axis=0)
