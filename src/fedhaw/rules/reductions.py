@@ -264,8 +264,9 @@ def spread(
 
     def measured(block: slice, room: Array) -> tuple[Array, ...]:
         w_block, W_block = w[block], W[:, block]
-        average[block] = row @ W_block
-        update = average[block] - w_block
+        update = row @ W_block
+        average[block] = update
+        update -= w_block
         apart = xp.subtract(W_block, equal @ W_block, out=room)
         return (w_block @ w_block)[None], (update @ update)[None], _squares(apart)
 
