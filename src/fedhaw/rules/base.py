@@ -311,7 +311,7 @@ def _require_array(what: str, value: object) -> None:
 def _is_real_floating(xp: Any, dtype: Any) -> bool:
     if isinstance(dtype, np.dtype):
         # NumPy's isdtype is slow, and stumbles over types of extensions such as bfloat16.
-        return dtype.kind == "f" and dtype.isbuiltin == 1
+        return issubclass(dtype.type, np.floating)
     return bool(xp.isdtype(dtype, "real floating"))
 
 
