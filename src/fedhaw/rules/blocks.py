@@ -24,7 +24,7 @@ quietly = np.errstate(over="ignore", invalid="ignore")
 # How many elements to handle at a time: measured, see benchmarks/server_step.py.
 _PASS_BLOCK = 1_310_720  # of a matrix that is only read, by all cores together
 _TORCH_BLOCK = 655_360  # of a matrix and one more made of it, which torch spreads over the cores
-_THREAD_BLOCK = 163_840  # the same for one core, which NumPy has at work
+_THREAD_BLOCK = 327_680  # the same for one core, which NumPy has at work
 _VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time
 _DEVICE_BLOCK = 1 << 26  # of anything that is not in the processor's memory
 
@@ -40,7 +40,10 @@ def vector_blocks(vector: Array) -> list[slice]:
 
 
 def layer_blocks(layers: Sequence[slice], W: Array) -> list[tuple[int, slice]]:
-    """Blocks of the columns of a matrix, each for one core and within a layer, with its number."""
+    """Blocks of the columns of a matrix, each within one layer, with the layer's number.
+
+    On NumPy a block is for one core; torch spreads it over all.
+    """
     size = _columns(W, _THREAD_BLOCK if isinstance(W, np.ndarray) else _TORCH_BLOCK)
     return [
         (index, slice(layer.start + block.start, layer.start + block.stop))

@@ -259,19 +259,29 @@ def spread(
         models is as exact as the models are, which is enough where lengths are compared with |w|.
     """
     xp, K = namespace(W), W.shape[0]
-    row, equal = summing_to_one(weights, W), summing_to_one(np.full(K, 1 / K), W)
+    both = xp.stack([summing_to_one(of, W) for of in (weights, np.full(K, 1 / K))])
     average = vector_like(w)
 
     def measured(block: slice, room: Array) -> tuple[Array, ...]:
         w_block, W_block = w[block], W[:, block]
-        update = row @ W_block
+        update, centre = both @ W_block
         average[block] = update
         update -= w_block
-        apart = xp.subtract(W_block, equal @ W_block, out=room)
-        return (w_block @ w_block)[None], (update @ update)[None], _squares(apart)
+        lengths = (w_block @ w_block)[None], (update @ update)[None]
+        return *lengths, _squared_distances(xp, W_block, centre, room)
 
     sums = _sums_by_layer(W, layers, measured)
     return sums[:, 0], sums[:, 1], sums[:, 2:], average
+
+
+def _squared_distances(xp: Any, rows: Array, centre: Array, room: Array) -> Array:
+    """(K,) |rows_k - centre|^2."""
+    if xp is np:
+        return _squares(np.subtract(rows, centre, out=room))
+    # Row by row: torch spreads a vector over the cores in the same way for a difference and for a
+    # product, so that each finds what it wrote in its own cache.
+    apart = room[0]
+    return xp.stack([xp.sub(row, centre, out=apart) @ apart for row in rows])
 
 
 def _squares(rows: Array) -> Array:
