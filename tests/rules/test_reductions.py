@@ -16,8 +16,7 @@ from fedhaw.rules import blocks, reductions
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many blocks even for small models, so that their seams are tested."""
-    monkeypatch.setattr(blocks, "_PASS_BLOCK", 3000)
-    monkeypatch.setattr(blocks, "_TORCH_BLOCK", 2500)
+    monkeypatch.setattr(blocks, "_MATRIX_BLOCK", 3000)
     monkeypatch.setattr(blocks, "_THREAD_BLOCK", 2000)
     monkeypatch.setattr(blocks, "_VECTOR_BLOCK", 1500)
 

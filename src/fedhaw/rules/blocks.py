@@ -22,16 +22,15 @@ _R = TypeVar("_R")
 quietly = np.errstate(over="ignore", invalid="ignore")
 
 # How many elements to handle at a time: measured, see benchmarks/server_step.py.
-_PASS_BLOCK = 1_310_720  # of a matrix that is only read, by all cores together
-_TORCH_BLOCK = 655_360  # of a matrix and one more made of it, which torch spreads over the cores
-_THREAD_BLOCK = 327_680  # the same for one core, which NumPy has at work
+_MATRIX_BLOCK = 1_310_720  # of a matrix, for all cores together
+_THREAD_BLOCK = 327_680  # of a matrix, for one core
 _VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time
 _DEVICE_BLOCK = 1 << 26  # of anything that is not in the processor's memory
 
 
 def column_blocks(W: Array) -> list[slice]:
     """Blocks of the columns of a matrix, each for all cores together."""
-    return _cut(W.shape[1], _columns(W, _PASS_BLOCK))
+    return _cut(W.shape[1], _columns(W, _MATRIX_BLOCK))
 
 
 def vector_blocks(vector: Array) -> list[slice]:
@@ -44,7 +43,7 @@ def layer_blocks(layers: Sequence[slice], W: Array) -> list[tuple[int, slice]]:
 
     On NumPy a block is for one core; torch spreads it over all.
     """
-    size = _columns(W, _THREAD_BLOCK if isinstance(W, np.ndarray) else _TORCH_BLOCK)
+    size = _columns(W, _THREAD_BLOCK if isinstance(W, np.ndarray) else _MATRIX_BLOCK)
     return [
         (index, slice(layer.start + block.start, layer.start + block.stop))
         for index, layer in enumerate(layers)
