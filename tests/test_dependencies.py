@@ -1,10 +1,13 @@
 """What the package imports is what it asks pip for, not what something else happened to bring."""
 
 import ast
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,3 +43,20 @@ def test_every_import_is_declared() -> None:
         if not {plain(dist) for dist in distributions.get(name, [name])} & declared()
     }
     assert not missing
+
+
+@pytest.mark.parametrize(
+    ("missing", "command"), [("typer", ["rules"]), ("click", ["--help"]), ("torch", ["compare"])]
+)
+def test_a_command_line_without_its_extra_says_what_to_install(
+    missing: str, command: list[str], tmp_path: Path
+) -> None:
+    script = (
+        f"import sys; sys.modules[{missing!r}] = None; import fedhaw.cli as c; c.main({command})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"The command line needs {missing}; run: pip install 'fedhaw[sim]'.\n"
+    assert not list(tmp_path.iterdir())
