@@ -66,7 +66,7 @@ def test_fedhaw_with_the_full_jacobian_is_a_special_case(
     for (model, state), (expected, reference) in zip(ours, theirs, strict=True):
         scale = float(np.abs(expected).max())
         np.testing.assert_allclose(model, expected, rtol=0, atol=accuracy * scale)
-        assert state.gamma == pytest.approx(reference.gamma, abs=accuracy)
+        assert state.metrics["gamma"] == pytest.approx(reference.gamma, abs=accuracy)
         np.testing.assert_allclose(
             state.coefficients["lambda"], reference.lambdas, rtol=0, atol=accuracy
         )
@@ -117,7 +117,9 @@ def test_the_derivative_is_that_of_the_aggregation() -> None:
     _, (last, _, state) = Federation(5, 3).rounds(rule, "torch", 2)
     w, W = last.global_model, last.client_models
     g = sum(float(p) * (w - row) for p, row in zip(last.shares, W, strict=True)) / 0.1
-    stretch = torch.tensor(state.gammas).exp().repeat_interleave(torch.tensor([7, 13, 11]))
+    stretch = (
+        torch.tensor(state.metrics["gamma"]).exp().repeat_interleave(torch.tensor([7, 13, 11]))
+    )
     slopes = rule.hypergradients(state, last)["gamma"]
     for layer, slope in zip(LAYERS, slopes, strict=True):
         average = torch.tensor(state.shares) @ state.previous
@@ -128,9 +130,8 @@ def test_the_derivative_is_that_of_the_aggregation() -> None:
 def test_a_gamma_for_every_layer_moves_each_by_itself() -> None:
     rule = FORMULAS["per_layer_gamma"](len(LAYERS), 0.1)
     *_, (_, state) = lossy_run(rule, 0, np.float32)
-    assert state.gamma is None
-    assert len(set(state.gammas)) == len(LAYERS)
-    assert np.all(np.abs(state.gammas) < 0.5)
+    assert len(set(state.metrics["gamma"])) == len(LAYERS)
+    assert np.all(np.abs(state.metrics["gamma"]) < 0.5)
 
 
 def test_coefficients_without_a_rate_stay() -> None:
@@ -189,7 +190,7 @@ def test_what_is_not_finite_leaves_the_coefficients() -> None:
     model, after = rule.aggregate(state, huge)
     assert np.isfinite(model).all()
     assert after.note == "the hypergradient is not finite; coefficients stayed"
-    assert after.gamma == 0
+    assert after.metrics["gamma"] == 0
 
     steep = fedhaw.HypergradientRule(
         lambda c, m: c["a"].exp() * m.W.mean(0), start={"a": 0.0}, rates={"a": 1e9}, eta=1e-3,

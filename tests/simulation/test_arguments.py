@@ -28,8 +28,8 @@ class NumPyRule:
     def init(self) -> Any:
         return FedAvg().init()
 
-    def aggregate(self, state: Any, round: Any) -> Any:  # noqa: A002
-        return round.client_models.numpy().mean(axis=0), state
+    def aggregate(self, state: Any, current: Any) -> Any:
+        return current.client_models.numpy().mean(axis=0), state
 
 
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {

@@ -72,11 +72,11 @@ def test_statistics_are_averaged_with_the_rules_weights(run: Simulate) -> None:
         def init(self) -> Any:
             return FedAvg().init()
 
-        def aggregate(self, state: Any, round: Round) -> tuple[Any, Any]:  # noqa: A002
-            assert round.client_models.shape == (4, NORMALISED)
-            assert round.layers is not None
-            assert round.layers[-1].stop == NORMALISED
-            return FedAvg().aggregate(state, round)
+        def aggregate(self, state: Any, current: Round) -> tuple[Any, Any]:
+            assert current.client_models.shape == (4, NORMALISED)
+            assert current.layers is not None
+            assert current.layers[-1].stop == NORMALISED
+            return FedAvg().aggregate(state, current)
 
     def fixed(module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> float:
         module.get_buffer("1.running_var").fill_(float(len(y)))
@@ -117,8 +117,8 @@ def test_a_gamma_that_is_not_finite_is_null_in_the_history(run: Simulate, tmp_pa
         def init(self) -> Any:
             return FedAvg().init()
 
-        def aggregate(self, state: Any, round: Round) -> tuple[Any, Any]:  # noqa: A002
-            model, state = FedAvg().aggregate(state, round)
+        def aggregate(self, state: Any, current: Round) -> tuple[Any, Any]:
+            model, state = FedAvg().aggregate(state, current)
             return model, State(state)
 
     history = run(Odd(), rounds=1)

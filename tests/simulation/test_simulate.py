@@ -129,10 +129,10 @@ class Sum:
     def init(self) -> Any:
         return FedAvg().init()
 
-    def aggregate(self, state: Any, round: Round) -> tuple[Any, Any]:  # noqa: A002
-        taken = (round.global_model.clone(), round.client_models.clone())
-        self.rounds.append((*taken, round.arrived.copy(), round.names))
-        return FedAvg().aggregate(state, round)
+    def aggregate(self, state: Any, current: Round) -> tuple[Any, Any]:
+        taken = (current.global_model.clone(), current.client_models.clone())
+        self.rounds.append((*taken, current.arrived.copy(), current.names))
+        return FedAvg().aggregate(state, current)
 
 
 class Scripted:
@@ -215,11 +215,11 @@ def test_fedhaw_still_sees_the_round_before_after_a_silent_one(
         def init(self) -> Any:
             return self.rule.init()
 
-        def aggregate(self, state: Any, round: Round) -> tuple[Any, Any]:  # noqa: A002
+        def aggregate(self, state: Any, current: Round) -> tuple[Any, Any]:
             if kept:
                 assert torch.equal(state.previous, kept[-1])
-            kept.append(round.client_models.clone())
-            return self.rule.aggregate(state, round)
+            kept.append(current.client_models.clone())
+            return self.rule.aggregate(state, current)
 
     run(Watching(), uplink=silent, rounds=8, stand_in=stand_in)
     assert len(kept) == 6
@@ -234,9 +234,9 @@ def test_two_buffers_are_enough(run: Simulate) -> None:
         def init(self) -> Any:
             return self.rule.init()
 
-        def aggregate(self, state: Any, round: Round) -> tuple[Any, Any]:  # noqa: A002
-            places.add(round.client_models.data_ptr())
-            return self.rule.aggregate(state, round)
+        def aggregate(self, state: Any, current: Round) -> tuple[Any, Any]:
+            places.add(current.client_models.data_ptr())
+            return self.rule.aggregate(state, current)
 
     run(Watching(), uplink=0.5, rounds=9)
     assert len(places) == 2
@@ -247,12 +247,12 @@ def test_a_rule_may_return_one_of_the_rows(run: Simulate) -> None:
         def init(self) -> Any:
             return FedAvg().init()
 
-        def aggregate(self, state: Any, round: Round) -> tuple[Any, Any]:  # noqa: A002
-            return round.client_models[0], FedAvg().aggregate(state, round)[1]
+        def aggregate(self, state: Any, current: Round) -> tuple[Any, Any]:
+            return current.client_models[0], FedAvg().aggregate(state, current)[1]
 
     class CopyOfFirst(First):
-        def aggregate(self, state: Any, round: Round) -> tuple[Any, Any]:  # noqa: A002
-            model, state = super().aggregate(state, round)
+        def aggregate(self, state: Any, current: Round) -> tuple[Any, Any]:
+            model, state = super().aggregate(state, current)
             return model.clone(), state
 
     assert without_times(run(First())) == without_times(run(CopyOfFirst()))
@@ -426,9 +426,9 @@ def test_many_clients_cost_little_where_few_take_part() -> None:
         def init(self) -> Any:
             return self.rule.init()
 
-        def aggregate(self, state: Any, round: Round) -> tuple[Any, Any]:  # noqa: A002
-            shapes.add(tuple(round.client_models.shape))
-            model, state = self.rule.aggregate(state, round)
+        def aggregate(self, state: Any, current: Round) -> tuple[Any, Any]:
+            shapes.add(tuple(current.client_models.shape))
+            model, state = self.rule.aggregate(state, current)
             assert state.previous.shape == (7, 10)
             return model, state
 

@@ -198,11 +198,10 @@ class Aggregator:
             received[row] = False
 
     def _gamma(self) -> float | list[float] | None:
-        gamma = getattr(self.state, "gamma", None)
-        if gamma is not None:
-            return float(gamma)
-        gammas = getattr(self.state, "gammas", None)
-        return None if gammas is None else [float(value) for value in gammas]
+        gamma = getattr(self.state, "metrics", {}).get("gamma")
+        if isinstance(gamma, np.ndarray):
+            return [float(value) for value in gamma]
+        return None if gamma is None else float(gamma)
 
     # Checkpoints.
 

@@ -29,16 +29,16 @@ class Models(NamedTuple):
     layers: tuple[slice, ...] | None
 
 
-def models_of(round: Round) -> Models:  # noqa: A002
+def models_of(current: Round) -> Models:
     """The round's models, not copied unless they are of half precision, which becomes float32."""
-    return assembled(round.global_model, round.client_models, round.shares, round, None)
+    return assembled(current.global_model, current.client_models, current.shares, current, None)
 
 
 def assembled(
     w: Array,
     W: Array,
     shares: Vector,
-    round: Round,  # noqa: A002
+    current: Round,
     reference: Tensor | None,
 ) -> Models:
     """`w` (P,), `W` (K, P) and `shares` (K,) with the round's layers, where `reference` lives."""
@@ -47,7 +47,7 @@ def assembled(
         w=tensor(w, models),
         W=models,
         shares=summing_to_one(shares, models),
-        layers=None if round.layers is None else tuple(round.layers),
+        layers=None if current.layers is None else tuple(current.layers),
     )
 
 

@@ -120,24 +120,26 @@ class HypergradientRule:
     def aggregate(
         self,
         state: HypergradientState,
-        round: Round,  # noqa: A002
+        current: Round,
     ) -> tuple[Array, HypergradientState]:
         """The next global model, (P,), and the coefficients that made it."""
-        if round.nothing_arrived:
-            return unchanged(round), state
-        self._check_state(state, round)
+        if current.nothing_arrived:
+            return unchanged(current), state
+        self._check_state(state, current)
         # A formula may hide what is not finite, as a median does: look before it sees the models.
-        checked(combine(round.shares, round.client_models), round)
-        models = models_of(round)
-        before = after = self._with_newcomers(state, round)
+        checked(combine(current.shares, current.client_models), current)
+        models = models_of(current)
+        before = after = self._with_newcomers(state, current)
         note = None
         if state.rounds > 0 and any(self.rates.values()):
-            after, note = self._stepped(state, before, round)
-        model = self._evaluate(self.formula, self._tensors(after, round.names, models), models)
+            after, note = self._stepped(state, before, current)
+        model = self._evaluate(self.formula, self._tensors(after, current.names, models), models)
         if after is not before and not is_finite(model):
             after, note = before, "the stepped model is not finite; coefficients stayed"
-            model = self._evaluate(self.formula, self._tensors(after, round.names, models), models)
-        result = back(model, round.global_model)
+            model = self._evaluate(
+                self.formula, self._tensors(after, current.names, models), models
+            )
+        result = back(model, current.global_model)
         if not is_finite(result):
             raise InvalidRound(
                 "HypergradientRule's formula gives a model that is not finite, though every client "
@@ -145,12 +147,12 @@ class HypergradientRule:
             )
         return result, replace(
             after,
-            clients=round.names,
-            weights=self._recorded_weights(after, models, round),
-            shares=round.shares,
+            clients=current.names,
+            weights=self._recorded_weights(after, models, current),
+            shares=current.shares,
             # The caller may write the next global model over this one.
-            global_model=unchanged(round),
-            previous=round.client_models,
+            global_model=unchanged(current),
+            previous=current.client_models,
             rounds=state.rounds + 1,
             note=note,
         )
@@ -159,7 +161,7 @@ class HypergradientRule:
     def hypergradients(
         self,
         state: HypergradientState,
-        round: Round,  # noqa: A002
+        current: Round,
     ) -> dict[str, Vector]:
         """Derivatives of the loss at w with respect to the coefficients with a rate above 0.
 
@@ -168,10 +170,10 @@ class HypergradientRule:
         """
         if state.rounds == 0:
             raise InvalidRound("Hypergradients need the state after a round; aggregate one first.")
-        models = models_of(round)
-        present = self._tensors(self._with_newcomers(state, round), round.names, models)
+        models = models_of(current)
+        present = self._tensors(self._with_newcomers(state, current), current.names, models)
         g = self._gradient(present, models)
-        past = assembled(state.global_model, state.previous, state.shares, round, models.W)
+        past = assembled(state.global_model, state.previous, state.shares, current, models.W)
         made_with = self._tensors(state, state.clients, models)
         learnt = {name: made_with[name] for name, rate in self.rates.items() if rate > 0}
         pull_back = torch.func.vjp(
@@ -204,11 +206,11 @@ class HypergradientRule:
         self,
         past: HypergradientState,
         state: HypergradientState,
-        round: Round,  # noqa: A002
+        current: Round,
     ) -> tuple[HypergradientState, str | None]:
         """A step of all coefficients or of none; those of clients are the past round's."""
         new = state.at(state.clients)
-        for name, slope in self.hypergradients(past, round).items():
+        for name, slope in self.hypergradients(past, current).items():
             old = new[name]
             value = old - self.rates[name] * np.reshape(slope, old.shape)
             if not np.all(np.isfinite(value) | ~np.isfinite(old)):
@@ -224,23 +226,23 @@ class HypergradientRule:
     def _with_newcomers(
         self,
         state: HypergradientState,
-        round: Round,  # noqa: A002
+        current: Round,
     ) -> HypergradientState:
         """The state with coefficients for every client of the round; unchanged if none joins."""
-        values, joins = state.at(round.names), False
+        values, joins = state.at(current.names), False
         for name, joining in per_client(self.start).items():
             known = np.where(np.isfinite(values[name]), values[name], np.nan)
             if not np.isnan(known).any():
                 continue
             with np.errstate(divide="ignore"):
-                begun = np.asarray(joining(round.shares, known), dtype=np.float64)
+                begun = np.asarray(joining(current.shares, known), dtype=np.float64)
             if begun.shape != known.shape or np.isnan(begun[np.isnan(known)]).any():
                 raise InvalidRule(
                     f"The start of {name!r} must give a number for each of the round's "
                     f"{len(known)} clients; got {begun!r}."
                 )
             values[name], joins = np.where(np.isnan(known), begun, known), True
-        return state.with_values(round.names, values) if joins else state
+        return state.with_values(current.names, values) if joins else state
 
     def _tensors(
         self, state: HypergradientState, cohort: tuple[Client, ...], models: Models
@@ -268,22 +270,22 @@ class HypergradientRule:
         self,
         state: HypergradientState,
         models: Models,
-        round: Round,  # noqa: A002
+        current: Round,
     ) -> Vector:
         if self.weights is None:
-            return round.shares
-        coefficients = self._tensors(state, round.names, models)
+            return current.shares
+        coefficients = self._tensors(state, current.names, models)
         weights = to_vector(torch.as_tensor(self.weights(coefficients, models)))
-        fit = weights.shape == round.shares.shape and bool((weights >= 0).all())
+        fit = weights.shape == current.shares.shape and bool((weights >= 0).all())
         if not fit or not 0 < weights.sum() < np.inf:
             raise InvalidRule(
                 "HypergradientRule's weights must be one number, 0 or more, for each of the "
-                f"round's {len(round.names)} clients; got {weights!r}."
+                f"round's {len(current.names)} clients; got {weights!r}."
             )
         normalised: Vector = weights / weights.sum()
         return normalised
 
-    def _check_state(self, state: HypergradientState, round: Round) -> None:  # noqa: A002
+    def _check_state(self, state: HypergradientState, current: Round) -> None:
         mine = self.init()
         if (state.names, state.client_names) != (mine.names, mine.client_names) or (
             state.values.shape != mine.values.shape
@@ -292,8 +294,8 @@ class HypergradientRule:
                 f"The state has coefficients {(*state.names, *state.client_names)}, the rule "
                 f"{(*mine.names, *mine.client_names)}; go on with the rule that made the state."
             )
-        if state.previous is not None and state.previous.shape[1] != round.global_model.shape[0]:
+        if state.previous is not None and state.previous.shape[1] != current.global_model.shape[0]:
             raise InvalidRound(
                 f"The state is of a model with {state.previous.shape[1]} parameters, the round of "
-                f"one with {round.global_model.shape[0]}; begin anew with init()."
+                f"one with {current.global_model.shape[0]}; begin anew with init()."
             )

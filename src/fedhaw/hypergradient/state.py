@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Vector
+from fedhaw.rules.base import Array, Client, Metrics, Vector
 
 
 def _nothing() -> Vector:
@@ -55,16 +55,10 @@ class HypergradientState:
         return self.at(self.clients)
 
     @property
-    def gamma(self) -> float | None:
-        """The coefficient called "gamma" if there is a single one: histories record it."""
-        gamma = self._shared().get("gamma")
-        return None if gamma is None or gamma.size != 1 else float(gamma[0])
-
-    @property
-    def gammas(self) -> Vector | None:
-        """The coefficient called "gamma" if it is a vector: histories record it."""
-        gamma = self._shared().get("gamma")
-        return None if gamma is None or gamma.size == 1 else gamma
+    def metrics(self) -> Metrics:
+        """The coefficients that all clients share, by name: a number, or several end to end."""
+        shared = self._shared().items()
+        return {name: float(value[0]) if value.size == 1 else value for name, value in shared}
 
     def at(self, cohort: Sequence[Client]) -> dict[str, Vector]:
         """By name: (n,) what all share, and (K,) what each of `cohort` has, NaN for the unseen."""

@@ -15,7 +15,7 @@ float64 NumPy arrays wherever the models live.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -34,6 +34,10 @@ Vector: TypeAlias = NDArray[np.float64]
 
 Client: TypeAlias = Hashable
 """A client's name. Coefficients follow the name, never the position in a round."""
+
+Metrics: TypeAlias = Mapping[str, float | Vector]
+"""What a rule learnt in a round: a number, or a few, by name. Nothing between a rule and the page
+that draws them knows these names."""
 
 
 def namespace(*arrays: Array) -> Any:
@@ -326,6 +330,10 @@ class State(Protocol):
     def weights(self) -> Vector:
         """(K,) their relative weights in that round: non-negative, summing to 1."""
 
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt in that round, by name; empty for a rule that learns nothing."""
+
 
 S = TypeVar("S", bound=State)
 
@@ -336,7 +344,7 @@ class Rule(Protocol[S]):
     def init(self) -> S:
         """The state before the first round."""
 
-    def aggregate(self, state: S, round: Round) -> tuple[Array, S]:  # noqa: A002
+    def aggregate(self, state: S, current: Round) -> tuple[Array, S]:
         """The next global model, (P,), and the state that goes with it.
 
         A round in which every upload was lost returns the global model and the state unchanged.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import combine, softmax, update_products
 
@@ -46,6 +46,11 @@ class FedAdpState:
         """(K,) the average angles of the last round's clients."""
         return np.array([self.angle_sums[c] / self.rounds_seen[c] for c in self.clients])
 
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name."""
+        return {}
+
 
 @dataclass(frozen=True)
 class FedAdp:
@@ -64,26 +69,26 @@ class FedAdp:
         """The state before the first round."""
         return FedAdpState()
 
-    def aggregate(self, state: FedAdpState, round: Round) -> tuple[Array, FedAdpState]:  # noqa: A002
+    def aggregate(self, state: FedAdpState, current: Round) -> tuple[Array, FedAdpState]:
         """The next global model, (P,), and the average angles behind it."""
-        if round.nothing_arrived:
-            return unchanged(round), state
+        if current.nothing_arrived:
+            return unchanged(current), state
         sums, seen = dict(state.angle_sums), dict(state.rounds_seen)
-        for client, angle in zip(round.names, self._angles(round), strict=True):
+        for client, angle in zip(current.names, self._angles(current), strict=True):
             sums[client] = sums.get(client, 0.0) + float(angle)
             seen[client] = seen.get(client, 0.0) + 1
-        mean_angles = np.array([sums[client] / seen[client] for client in round.names])
+        mean_angles = np.array([sums[client] / seen[client] for client in current.names])
         f = self.alpha * (1 - np.exp(-np.exp(-self.alpha * (mean_angles - 1))))
         with np.errstate(divide="ignore"):
-            weights = softmax(np.log(round.shares) + f)
-        model = checked(combine(weights, round.client_models), round)
-        return model, FedAdpState(sums, seen, round.names, weights)
+            weights = softmax(np.log(current.shares) + f)
+        model = checked(combine(weights, current.client_models), current)
+        return model, FedAdpState(sums, seen, current.names, weights)
 
     @staticmethod
     @np.errstate(over="ignore", invalid="ignore")
-    def _angles(round: Round) -> Vector:  # noqa: A002
+    def _angles(current: Round) -> Vector:
         """(K,) radians; a right angle for an update that is 0 or too long to measure."""
-        w, W, shares = round.global_model, round.client_models, round.shares
+        w, W, shares = current.global_model, current.client_models, current.shares
         along, squares = update_products(w, W, shares)
         mean_square = max(float(shares @ along), 0.0)
         scale = np.sqrt(squares * mean_square)

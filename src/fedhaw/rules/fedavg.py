@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Round, Vector
+from fedhaw.rules.base import Array, Client, Metrics, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import combine
 
@@ -28,6 +28,11 @@ class FedAvgState:
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
 
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name."""
+        return {}
+
 
 @dataclass(frozen=True)
 class FedAvg:
@@ -37,9 +42,9 @@ class FedAvg:
         """The state before the first round."""
         return FedAvgState()
 
-    def aggregate(self, state: FedAvgState, round: Round) -> tuple[Array, FedAvgState]:  # noqa: A002
+    def aggregate(self, state: FedAvgState, current: Round) -> tuple[Array, FedAvgState]:
         """The next global model, (P,), and the shares that formed it."""
-        if round.nothing_arrived:
-            return unchanged(round), state
-        model = checked(combine(round.shares, round.client_models), round)
-        return model, FedAvgState(round.names, round.shares)
+        if current.nothing_arrived:
+            return unchanged(current), state
+        model = checked(combine(current.shares, current.client_models), current)
+        return model, FedAvgState(current.names, current.shares)

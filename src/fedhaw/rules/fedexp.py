@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import combine, update_products
 
@@ -29,6 +29,11 @@ class FedExPState:
     step: float = 1.0
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name."""
+        return {"step": self.step}
 
 
 @dataclass(frozen=True)
@@ -48,14 +53,14 @@ class FedExP:
         """The state before the first round."""
         return FedExPState()
 
-    def aggregate(self, state: FedExPState, round: Round) -> tuple[Array, FedExPState]:  # noqa: A002
+    def aggregate(self, state: FedExPState, current: Round) -> tuple[Array, FedExPState]:
         """The next global model, (P,), and the step that made it."""
-        if round.nothing_arrived:
-            return unchanged(round), state
-        w, W, p = round.global_model, round.client_models, round.shares
-        average = checked(combine(p, W), round)
+        if current.nothing_arrived:
+            return unchanged(current), state
+        w, W, p = current.global_model, current.client_models, current.shares
+        average = checked(combine(p, W), current)
         along, squares = update_products(w, W, p)  # <g_k, mean update> and |g_k|^2
         mean_square = max(float(p @ along), 0.0)
         step = max(1.0, float(p @ squares) / (2 * (mean_square + self.epsilon)))
-        model = checked(w + step * (average - w), round)
-        return model, FedExPState(step, round.names, p)
+        model = checked(w + step * (average - w), current)
+        return model, FedExPState(step, current.names, p)

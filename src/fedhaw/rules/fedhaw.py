@@ -30,7 +30,16 @@ import array_api_compat
 import ml_dtypes
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, check_number, namespace
+from fedhaw.rules.base import (
+    Array,
+    Client,
+    InvalidRule,
+    Metrics,
+    Round,
+    Vector,
+    check_number,
+    namespace,
+)
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import astype, combine, direction_products, like, softmax
 
@@ -81,6 +90,11 @@ class FedHAWState:
         """(K,) the logits of the last round's clients."""
         return np.array([self.lambda_of[client] for client in self.clients], dtype=np.float64)
 
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name."""
+        return {"gamma": self.gamma}
+
 
 @dataclass(frozen=True)
 class FedHAW:
@@ -128,26 +142,26 @@ class FedHAW:
         """The state before the first round: gamma = 0, and no client known yet."""
         return FedHAWState()
 
-    def aggregate(self, state: FedHAWState, round: Round) -> tuple[Array, FedHAWState]:  # noqa: A002
+    def aggregate(self, state: FedHAWState, current: Round) -> tuple[Array, FedHAWState]:
         """The next global model, (P,), and the coefficients that made it."""
-        if round.nothing_arrived:
-            return unchanged(round), state
-        lambda_of = self._with_newcomers(state.lambda_of, round)
+        if current.nothing_arrived:
+            return unchanged(current), state
+        lambda_of = self._with_newcomers(state.lambda_of, current)
         gamma, note = state.gamma, None
         if state.rounds > 0:
-            gamma, lambda_of, note = self._step(state, round, lambda_of)
+            gamma, lambda_of, note = self._step(state, current, lambda_of)
         if abs(state.scaling + gamma) > SCALING_LIMIT:
             note = f"gamma = {gamma:.4g} would scale the model beyond tenfold in all; it is 0 again"
             gamma = 0.0
-        weights = _cohort_weights(lambda_of, round.names)
-        model = checked(combine(math.exp(gamma) * weights, round.client_models), round)
+        weights = _cohort_weights(lambda_of, current.names)
+        model = checked(combine(math.exp(gamma) * weights, current.client_models), current)
         return model, FedHAWState(
             gamma=gamma,
             scaling=state.scaling + gamma,
             lambda_of=lambda_of,
-            clients=round.names,
+            clients=current.names,
             weights=weights,
-            previous=self._kept(round.client_models),
+            previous=self._kept(current.client_models),
             rounds=state.rounds + 1,
             note=note,
         )
@@ -155,7 +169,7 @@ class FedHAW:
     def hypergradients(
         self,
         state: FedHAWState,
-        round: Round,  # noqa: A002
+        current: Round,
         lambda_of: Mapping[Client, float] | None = None,
     ) -> tuple[float, Vector]:
         """Derivatives of the loss at w with respect to gamma and to the previous clients' lambda.
@@ -166,15 +180,15 @@ class FedHAW:
         Returns:
             df/dgamma, and (K,) df/dlambda_k in the order of `state.clients`.
         """
-        w, W, U = round.global_model, round.client_models, state.previous
+        w, W, U = current.global_model, current.client_models, state.previous
         if lambda_of is None:
-            lambda_of = self._with_newcomers(state.lambda_of, round)
+            lambda_of = self._with_newcomers(state.lambda_of, current)
         scale, s = math.exp(state.gamma), state.weights
-        unchanged_cohort = round.names == state.clients and lambda_of == state.lambda_of
+        unchanged_cohort = current.names == state.clients and lambda_of == state.lambda_of
         along_w, along_U = direction_products(
             w,
             W,
-            s if unchanged_cohort else _cohort_weights(lambda_of, round.names),
+            s if unchanged_cohort else _cohort_weights(lambda_of, current.names),
             None if U is None else like(W, U, keep_dtype=True),
             tolerances=(
                 ROUNDING[0] * self.eta / max(self.eta_gamma * scale, TINY),
@@ -192,12 +206,12 @@ class FedHAW:
     def _step(
         self,
         state: FedHAWState,
-        round: Round,  # noqa: A002
+        current: Round,
         lambda_of: dict[Client, float],
     ) -> tuple[float, dict[Client, float], str | None]:
         """Lines 9 and 10; the coefficients stay when a step is not finite or out of bounds."""
         with np.errstate(over="ignore", invalid="ignore"):
-            to_gamma, to_lambda = self.hypergradients(state, round, lambda_of)
+            to_gamma, to_lambda = self.hypergradients(state, current, lambda_of)
             gamma = state.gamma
             if self.learn != "lambda":
                 gamma -= self.eta_gamma * to_gamma
@@ -216,7 +230,7 @@ class FedHAW:
     def _with_newcomers(
         self,
         known: Mapping[Client, float],
-        round: Round,  # noqa: A002
+        current: Round,
     ) -> dict[Client, float]:
         """The logits of all clients, with those who join at their share of this round's data.
 
@@ -224,11 +238,11 @@ class FedHAW:
         the share of the data they hold. A client that had no data so far (logit -inf) joins anew.
         """
         lambda_of = dict(known)
-        newcomers = [c for c in round.names if lambda_of.get(c, -np.inf) == -np.inf]
+        newcomers = [c for c in current.names if lambda_of.get(c, -np.inf) == -np.inf]
         if not newcomers:
             return lambda_of
-        share_of = dict(zip(round.names, round.shares, strict=True))
-        present = [client for client in round.names if client not in set(newcomers)]
+        share_of = dict(zip(current.names, current.shares, strict=True))
+        present = [client for client in current.names if client not in set(newcomers)]
         held = sum(share_of[client] for client in present)
         offset = 0.0
         if held > 0:

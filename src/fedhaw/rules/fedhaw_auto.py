@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Round, Vector, namespace
+from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import (
     blend,
@@ -90,6 +90,11 @@ class FedHAWAutoState:
     weights: Vector = field(default_factory=lambda: np.zeros(0))
     note: str | None = None
 
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name."""
+        return {"gamma": self.gamma, "step": self.step}
+
 
 @dataclass(frozen=True)
 class FedHAWAuto:
@@ -100,32 +105,32 @@ class FedHAWAuto:
         return FedHAWAutoState()
 
     @np.errstate(over="ignore", invalid="ignore")
-    def aggregate(self, state: FedHAWAutoState, round: Round) -> tuple[Array, FedHAWAutoState]:  # noqa: A002
+    def aggregate(self, state: FedHAWAutoState, current: Round) -> tuple[Array, FedHAWAutoState]:
         """The next global model, (P,), and the coefficients that made it."""
-        if round.nothing_arrived:
-            return unchanged(round), state
-        w, W, p = round.global_model, round.client_models, round.shares
+        if current.nothing_arrived:
+            return unchanged(current), state
+        w, W, p = current.global_model, current.client_models, current.shares
         # The row of a lost upload holds w: it adds nothing to the mean of the updates.
         fresh = combine(summing_to_one(p, W), W)
         subtract(fresh, w)
-        absent, replayed = _replayed(state, round)
+        absent, replayed = _replayed(state, current)
         delta = fresh
         if replayed is not None:
-            share_of = dict(zip(round.names, p, strict=True))
+            share_of = dict(zip(current.names, p, strict=True))
             delta = fresh + combine(np.array([share_of[client] for client in absent]), replayed)
 
         gamma, step, note = 0.0, state.step, None
         before = fresh if state.delta is None else like(fresh, state.delta)
         inner = products(w, fresh, before, delta)
         if not np.isfinite(inner).all():
-            checked(fresh, round)
+            checked(fresh, current)
             note = "an update is too large for its square; FedHAW-auto did not scale the model"
         elif state.delta is not None:
             step, gamma = _coefficients(state, inner, float(namespace(w).finfo(w.dtype).eps))
         scale = math.exp(gamma)
         model = blend(scale, w, scale * step, delta)
         if note is not None:
-            checked(model, round)
+            checked(model, current)
         return model, FedHAWAutoState(
             gamma=gamma,
             scaling=state.scaling + gamma,
@@ -133,10 +138,10 @@ class FedHAWAuto:
             delta=delta,
             sent=w,
             previous=W,
-            arrived=round.arrived,
+            arrived=current.arrived,
             absent=absent,
             replayed=replayed,
-            clients=round.names,
+            clients=current.names,
             weights=p,
             note=note,
         )
@@ -162,7 +167,7 @@ def _coefficients(state: FedHAWAutoState, inner: Vector, epsilon: float) -> tupl
 
 def _replayed(
     state: FedHAWAutoState,
-    round: Round,  # noqa: A002
+    current: Round,
 ) -> tuple[tuple[Client, ...], Array | None]:
     """The clients lost in this round whose last update is known, and (L, P) what to replay."""
     if state.previous is None or state.arrived is None:
@@ -170,12 +175,12 @@ def _replayed(
     answered = {name for name, here in zip(state.clients, state.arrived, strict=True) if here}
     absent = tuple(
         name
-        for name, here in zip(round.names, round.arrived, strict=True)
+        for name, here in zip(current.names, current.arrived, strict=True)
         if not here and (name in answered or name in state.absent)
     )
     if not absent:
         return (), None
-    W = round.client_models
+    W = current.client_models
     sent = like(W, state.sent)
     replayed = namespace(W).empty_like(W[: len(absent)])
     for row, name in zip(replayed, absent, strict=True):

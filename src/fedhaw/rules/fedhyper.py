@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import blend, combine, dot, like, subtract, summing_to_one
 
@@ -40,6 +40,11 @@ class FedHyperGState:
         """The server step 1 + a."""
         return 1.0 + self.a
 
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name."""
+        return {"step": self.step}
+
 
 @dataclass(frozen=True)
 class FedHyperG:
@@ -62,13 +67,13 @@ class FedHyperG:
         return FedHyperGState()
 
     @np.errstate(over="ignore")
-    def aggregate(self, state: FedHyperGState, round: Round) -> tuple[Array, FedHyperGState]:  # noqa: A002
+    def aggregate(self, state: FedHyperGState, current: Round) -> tuple[Array, FedHyperGState]:
         """The next global model, (P,), and the step that made it."""
-        if round.nothing_arrived:
-            return unchanged(round), state
-        w, W = round.global_model, round.client_models
-        weights = np.full(len(round.names), 1 / len(round.names))
-        delta = checked(combine(summing_to_one(weights, W), W), round)
+        if current.nothing_arrived:
+            return unchanged(current), state
+        w, W = current.global_model, current.client_models
+        weights = np.full(len(current.names), 1 / len(current.names))
+        delta = checked(combine(summing_to_one(weights, W), W), current)
         subtract(delta, w)
         a, note = state.a, None
         if state.delta is not None:
@@ -77,5 +82,5 @@ class FedHyperG:
                 a = float(np.clip(a + agreement, self.lower, self.upper))
             else:
                 note = "the product of consecutive updates is not finite; the step stayed"
-        model = checked(blend(1.0, w, 1 + a, delta), round)
-        return model, FedHyperGState(a, delta, round.names, weights, note)
+        model = checked(blend(1.0, w, 1 + a, delta), current)
+        return model, FedHyperGState(a, delta, current.names, weights, note)

@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import combine, inner, like, softmax
 
@@ -51,6 +51,11 @@ class FedLAWState:
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
     note: str | None = None
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name."""
+        return {"gamma": self.gamma}
 
 
 @dataclass(frozen=True)
@@ -86,17 +91,17 @@ class FedLAW:
         """The state before the first round."""
         return FedLAWState()
 
-    def aggregate(self, state: FedLAWState, round: Round) -> tuple[Array, FedLAWState]:  # noqa: A002
+    def aggregate(self, state: FedLAWState, current: Round) -> tuple[Array, FedLAWState]:
         """The next global model, (P,), and the coefficients found for it."""
-        if round.nothing_arrived:
-            return unchanged(round), state
-        W = round.client_models
+        if current.nothing_arrived:
+            return unchanged(current), state
+        W = current.client_models
         # FedAvg's model is where the search starts: it tells at once whether the round is sound.
-        checked(combine(round.shares, W), round)
-        gamma, lambdas, note = self._search(W, round.shares)
+        checked(combine(current.shares, W), current)
+        gamma, lambdas, note = self._search(W, current.shares)
         weights = softmax(lambdas)
-        model = checked(combine(np.exp(gamma) * weights, W), round)
-        return model, FedLAWState(gamma, lambdas, round.names, weights, note)
+        model = checked(combine(np.exp(gamma) * weights, W), current)
+        return model, FedLAWState(gamma, lambdas, current.names, weights, note)
 
     def _search(self, W: Array, shares: Vector) -> tuple[float, Vector, str | None]:
         batches: Sequence[ProxyLoss] = [self.proxy] if callable(self.proxy) else self.proxy

@@ -18,7 +18,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector, check_number
+from fedhaw.rules.base import (
+    Array,
+    Client,
+    InvalidRound,
+    InvalidRule,
+    Metrics,
+    Round,
+    Vector,
+    check_number,
+)
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.reductions import scale_layers, spread
 
@@ -38,6 +47,11 @@ class FedLWSState:
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
     note: str | None = None
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name."""
+        return {"gamma": self.gammas} if len(self.gammas) else {}
 
 
 @dataclass(frozen=True)
@@ -67,19 +81,19 @@ class FedLWS:
         """The state before the first round."""
         return FedLWSState()
 
-    def aggregate(self, state: FedLWSState, round: Round) -> tuple[Array, FedLWSState]:  # noqa: A002
+    def aggregate(self, state: FedLWSState, current: Round) -> tuple[Array, FedLWSState]:
         """The next global model, (P,), and the factors that shrank it."""
-        if round.layers is None:
+        if current.layers is None:
             raise InvalidRound("FedLWS works layer by layer: give Round(..., layers=[slice, ...]).")
-        if round.nothing_arrived:
-            return unchanged(round), state
-        w, W = round.global_model, round.client_models
-        squares, mean_squares, distances, model = spread(w, W, round.shares, round.layers)
+        if current.nothing_arrived:
+            return unchanged(current), state
+        w, W = current.global_model, current.client_models
+        squares, mean_squares, distances, model = spread(w, W, current.shares, current.layers)
         if not np.isfinite(squares + mean_squares).all():
-            checked(model, round)
+            checked(model, current)
         gammas, note = self._gammas(squares, mean_squares, distances)
-        scale_layers(model, round.layers, gammas)
-        return model, FedLWSState(gammas, round.names, round.shares, note)
+        scale_layers(model, current.layers, gammas)
+        return model, FedLWSState(gammas, current.names, current.shares, note)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _gammas(

@@ -18,7 +18,7 @@ from fedhaw.rules.reductions import is_finite, non_finite_rows
 S = TypeVar("S", bound=State)
 
 
-def checked(model: Array, round: Round) -> Array:  # noqa: A002
+def checked(model: Array, current: Round) -> Array:
     """`model`, the weighted sum of the round's client models, if all of them were finite.
 
     A NaN or an infinity in any row makes the sum non-finite, even at weight 0 (0 * inf is NaN), so
@@ -31,11 +31,11 @@ def checked(model: Array, round: Round) -> Array:  # noqa: A002
     """
     if is_finite(model):
         return model
-    rows = non_finite_rows(round.client_models)
-    senders = [k for k in rows if round.arrived[k]]
+    rows = non_finite_rows(current.client_models)
+    senders = [k for k in rows if current.arrived[k]]
     if senders:
-        raise InvalidClientModel([round.names[k] for k in senders], "is not finite")
-    if not is_finite(round.global_model):
+        raise InvalidClientModel([current.names[k] for k in senders], "is not finite")
+    if not is_finite(current.global_model):
         raise InvalidRound("global_model is not finite; go back to a checkpoint that is.")
     raise InvalidRound(
         "The aggregated model overflows its floating type though every client model is finite; "
@@ -43,16 +43,16 @@ def checked(model: Array, round: Round) -> Array:  # noqa: A002
     )
 
 
-def unchanged(round: Round) -> Array:  # noqa: A002
+def unchanged(current: Round) -> Array:
     """A copy of the global model: what follows a round in which nothing arrived."""
-    xp = namespace(round.global_model)
-    return xp.asarray(round.global_model, copy=True)
+    xp = namespace(current.global_model)
+    return xp.asarray(current.global_model, copy=True)
 
 
 def aggregate_surviving(
     rule: Rule[S],
     state: S,
-    round: Round,  # noqa: A002
+    current: Round,
 ) -> tuple[Array, S, dict[Client, str]]:
     """Aggregate, treating clients whose models the rule refuses as lost.
 
@@ -63,14 +63,14 @@ def aggregate_surviving(
         The next global model, the state, and why each refused client was refused.
     """
     try:
-        model, state = rule.aggregate(state, round)
+        model, state = rule.aggregate(state, current)
     except InvalidClientModel as refusal:
         refused = set(refusal.clients)
-        arrived = round.arrived.copy()
-        for k, name in enumerate(round.names):
+        arrived = current.arrived.copy()
+        for k, name in enumerate(current.names):
             if name in refused:
-                round.client_models[k] = round.global_model
+                current.client_models[k] = current.global_model
                 arrived[k] = False
-        model, state = rule.aggregate(state, replace(round, received=arrived))
+        model, state = rule.aggregate(state, replace(current, received=arrived))
         return model, state, dict.fromkeys(refusal.clients, refusal.reason)
     return model, state, {}

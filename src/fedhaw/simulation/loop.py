@@ -260,10 +260,9 @@ def _by_name(clients: Sequence[object], values: Sequence[float]) -> dict[str, fl
 
 
 def _gamma(state: Any) -> float | list[float | None] | None:
-    gamma = getattr(state, "gammas", None)
-    if gamma is not None:
+    gamma = getattr(state, "metrics", {}).get("gamma")
+    if isinstance(gamma, np.ndarray):
         return [_finite(float(value)) for value in gamma]
-    gamma = getattr(state, "gamma", None)
     return None if gamma is None else _finite(float(gamma))
 
 
