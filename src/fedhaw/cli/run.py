@@ -78,6 +78,12 @@ def run(
         str | None,
         _option("For a lost upload: global (the default), last or none.", flag.FEDERATION),
     ] = None,
+    length_limit: Annotated[
+        float | None,
+        _option(
+            "How many times as long as usual an update may be; 0: any. Default 10.", flag.FEDERATION
+        ),
+    ] = None,
     model: flag.Model = None,
     buffers: Annotated[
         str | None, _option("Batch norm: batch (the default) or average.", flag.TRAINING)
@@ -129,7 +135,8 @@ def run(
         "split_seed": split_seed, "alpha": alpha, "clients": clients, "min_size": min_size,
         "shards_per_client": shards_per_client, "noisy_clients": noisy_clients,
         "cohort": cohort, "loss_rate": loss_rate,
-        "uplink": uplink, "burst": burst, "stand_in": stand_in, "model": model,
+        "uplink": uplink, "burst": burst, "stand_in": stand_in,
+        "length_limit": length_limit, "model": model,
         "buffers": buffers, "input_scale": input_scale, "also_scales": also_scales,
         "rounds": rounds, "epochs": epochs, "batch": batch, "eta": eta,
         "client_update": client_update, "mu": mu, "weight_decay": weight_decay,

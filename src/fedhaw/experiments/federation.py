@@ -188,6 +188,7 @@ def run_recipe(
         update=client_update(recipe),
         uplink=uplink_from_recipe(recipe),
         stand_in=recipe.stand_in,
+        length_limit=recipe.length_limit,
         cohort=recipe.cohort,
         rounds=recipe.rounds,
         seed=recipe.seed,

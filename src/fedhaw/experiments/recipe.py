@@ -42,6 +42,7 @@ from fedhaw.experiments.catalogue import (
     try_options,
 )
 from fedhaw.experiments.sentences import Where, first_sentence
+from fedhaw.rules.lengths import LIMIT
 
 
 class RecipeError(FedhawError, ValueError):
@@ -131,6 +132,8 @@ class Recipe(BaseModel):
             uploads), or FILE.csv, a trace of lost uploads.
         burst: mean length of a burst of losses, in rounds, for "bursty".
         stand_in: what replaces a lost upload: "global", "last" or "none".
+        length_limit: how many times as long as usual an update may be before it is refused; 0:
+            none is.
         cohort: how many clients take part in a round, drawn anew each time; None: all.
         seed: of the initial model, the clients' randomness, the losses and the cohorts.
         engine: "auto", "sequential", "processes" or "stacked".
@@ -169,6 +172,7 @@ class Recipe(BaseModel):
     uplink: str = "letter"
     burst: float = Field(3.0, ge=1, allow_inf_nan=False)
     stand_in: Literal["global", "last", "none"] = "global"
+    length_limit: float = Field(LIMIT, ge=0, allow_inf_nan=False)
     cohort: int | None = Field(None, ge=1)
     seed: int = Field(0, ge=0, lt=2**63)
     engine: Literal["auto", "sequential", "processes", "stacked"] = "auto"

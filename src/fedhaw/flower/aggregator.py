@@ -6,7 +6,7 @@ keeps the previous round's; they are used in turn and never copied.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from fedhaw.flower.roster import Roster
 from fedhaw.flower.wire import look, pack
 from fedhaw.rules import (
     InvalidRound,
+    LengthGuard,
     Round,
     Rule,
     StateFileError,
@@ -60,6 +61,7 @@ class Aggregator:
         averaged: the rest of the P numbers: running statistics.
         record: both as Flower's record.
         state: the rule's.
+        guard: on long updates; knows how long recent ones were.
     """
 
     layout: WireLayout
@@ -71,8 +73,10 @@ class Aggregator:
         rule: Rule[Any],
         layer_of: LayerOf | None = None,
         statistics: Sequence[str] = STATISTICS,
+        guard: LengthGuard | None = None,
     ) -> None:
         self.rule = rule
+        self.guard = guard or LengthGuard()
         self.state = rule.init()
         self.record: ArrayRecord | None = None
         self._layer_of = layer_of
@@ -112,6 +116,7 @@ class Aggregator:
 
     def aggregate(self, harvest: Harvest) -> Outcome:
         """Move the model on; a round that gives no usable model leaves it as it is."""
+        self.guard = harvest.guard
         if not harvest.received.any():
             return Outcome({}, {}, self._gamma(), None)
         received = harvest.received.copy()
@@ -220,6 +225,7 @@ class Aggregator:
             cohort=cohort,
             arrays=self._described(),
             rule=repr(describe_rule(self.rule)),
+            recent_lengths=self.guard.recent,
         )
 
     def restore(self, checkpoint: Checkpoint) -> str | None:
@@ -244,6 +250,7 @@ class Aggregator:
             raise CheckpointError(
                 f"The checkpoint does not fit the rule: {error} Remove it to start afresh."
             ) from error
+        self.guard = replace(self.guard, recent=checkpoint.recent_lengths)
         learnt = self.layout.learnt
         self.model, self.averaged = checkpoint.model[:learnt], checkpoint.model[learnt:]
         rest = {

@@ -63,6 +63,7 @@ class Checkpoint:
         cohort: how many nodes of the round answered, to be waited for by whoever goes on.
         arrays: names, shapes and dtypes of the model's arrays: what the file is a model of.
         rule: which rule made it, in words.
+        recent_lengths: what the guard on long updates remembers.
     """
 
     server_round: int
@@ -75,6 +76,7 @@ class Checkpoint:
     cohort: int
     arrays: list[list[str]]
     rule: str
+    recent_lengths: tuple[float, ...] = ()
 
 
 def save(checkpoint: Checkpoint, path: str | os.PathLike[str]) -> None:
@@ -98,6 +100,7 @@ def save(checkpoint: Checkpoint, path: str | os.PathLike[str]) -> None:
         "nodes": json.dumps(dict(checkpoint.nodes)),
         "arrays": json.dumps(checkpoint.arrays),
         "rule": checkpoint.rule,
+        "recent_lengths": json.dumps(checkpoint.recent_lengths),
     }
     metadata["checksum"] = _checksum(metadata, arrays)
     with replacing(path) as temporary, temporary.open("wb") as file:
@@ -137,6 +140,7 @@ def load(path: str | os.PathLike[str]) -> Checkpoint | None:
             cohort=int(metadata["cohort"]),
             arrays=json.loads(metadata["arrays"]),
             rule=metadata["rule"],
+            recent_lengths=tuple(json.loads(metadata.get("recent_lengths", "[]"))),
         )
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         if isinstance(error, CheckpointError):

@@ -7,6 +7,7 @@ after nodes have restarted) rows are moved in place, because equal inputs must m
 in equal order to give equal bits.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -21,6 +22,7 @@ from fedhaw.flower.layout import WireLayout
 from fedhaw.flower.replies import NO_REPLY, Refusal, read
 from fedhaw.flower.roster import Roster, order, stranger
 from fedhaw.flower.wire import Unreadable
+from fedhaw.rules import LengthGuard
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Harvest:
         received: (K,) False where the upload was lost.
         contributions: of the clients that answered, by name.
         lost: why each lost client was lost, by name, or by node where no name is known.
+        guard: the guard on long updates, which knows of this round.
     """
 
     clients: tuple[str, ...]
@@ -62,6 +65,7 @@ class Harvest:
     received: NDArray[np.bool_]
     contributions: dict[str, Contribution]
     lost: dict[str, str]
+    guard: LengthGuard = field(default_factory=LengthGuard)
 
 
 @dataclass
@@ -75,6 +79,7 @@ class Intake:
         matrix: (at least len(questions), P) where models go; overwritten.
         roster: who is who; learns from the replies.
         examples_key: the metric that holds the number of examples.
+        guard: refuses absurdly long updates.
         drops: clients whose uploads are to count as lost though they have arrived.
         hurry: all replies are in memory anyway, so one may be copied while the next is looked at;
             otherwise each is let go before the next is taken.
@@ -86,6 +91,7 @@ class Intake:
     matrix: NDArray[Any]
     roster: Roster
     examples_key: str
+    guard: LengthGuard = field(default_factory=LengthGuard)
     drops: Callable[[str], bool] = lambda client: False
     hurry: bool = False
     bytes_received: int = 0
@@ -94,6 +100,7 @@ class Intake:
     _contributions: dict[int, Contribution] = field(default_factory=dict)
     _refusals: dict[int, Refusal] = field(default_factory=dict)
     _copying: list[Future[None]] = field(default_factory=list)
+    _squares: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._rows = {question.node: row for row, question in enumerate(self.questions)}
@@ -119,11 +126,12 @@ class Intake:
             return None
         self.bytes_received += sum(len(array.data) for array in answer.arrays.values())
         try:
-            row = self.matrix[self._rows[node]]
+            row, (sent, _) = self.matrix[self._rows[node]], self.global_model
             if self.hurry:
-                self._copying += self.layout.reading(answer.arrays, row)
+                self._squares[node], copying = self.layout.reading(answer.arrays, row, sent)
+                self._copying += copying
             else:
-                self.layout.read(answer.arrays, row)
+                self._squares[node] = self.layout.read(answer.arrays, row, sent)
         except Unreadable as error:
             self._refusals[node] = Refusal(str(error), answer.client, answer.examples)
             return None
@@ -144,6 +152,7 @@ class Intake:
             if node not in self._contributions:
                 self._refusals.setdefault(node, NO_REPLY)
         self._refuse_duplicates()
+        self._refuse_the_absurd()
         self._tell_roster(server_round)
         answered = {c.client: node for node, c in self._contributions.items()}
         lost, lost_nodes = self._name_the_lost(set(answered))
@@ -162,6 +171,7 @@ class Intake:
             received=np.array([client in answered for client in clients], dtype=np.bool_),
             contributions={c: self._contributions[answered[c]] for c in clients if c in answered},
             lost={client: lost[client] for client in sorted(lost, key=order)},
+            guard=self.guard,
         )
 
     def _node(self, reply: Message) -> int | None:
@@ -183,6 +193,15 @@ class Intake:
                 del self._contributions[node]
                 reason = f"duplicate client id: {count[client]} nodes claim to be {client!r}"
                 self._refusals[node] = Refusal(reason, client)
+
+    def _refuse_the_absurd(self) -> None:
+        by_node = sorted(self._contributions.items(), key=lambda pair: order(pair[1].client))
+        lengths = {node: math.sqrt(self._squares[node].sum()) for node, _ in by_node}
+        examples = {node: contribution.examples for node, contribution in by_node}
+        refused, self.guard = self.guard.judge(lengths, examples)
+        for node in [node for node in self._contributions if node in refused]:
+            contribution = self._contributions.pop(node)
+            self._refusals[node] = Refusal(refused[node], contribution.client)
 
     def _tell_roster(self, server_round: int) -> None:
         for node, contribution in self._contributions.items():

@@ -33,6 +33,9 @@ WORTH_THREADS = 1_000_000
 CUT = 500_000
 """Numbers that a thread copies at a time: enough to be worth a call, few enough to share."""
 
+IN_CACHE = 65_536
+"""Numbers whose distance is measured at a time, so that what is in between stays in cache."""
+
 STATISTICS = ("running_mean", "running_var")
 """How the names of arrays end that are averaged, not learnt, unless the app says otherwise."""
 
@@ -146,28 +149,43 @@ class WireLayout:
         """P, the length of the vector."""
         return self.floats[-1].stop
 
-    def read(self, arrays: ArrayRecord, out: NDArray[Any]) -> None:
+    def read(
+        self, arrays: ArrayRecord, out: NDArray[Any], sent: NDArray[Any] | None = None
+    ) -> NDArray[np.float64]:
         """Write a record's floats into `out`, (P,), each straight from its bytes.
+
+        Args:
+            arrays: the record.
+            out: (P,) where its floats go.
+            sent: (learnt,) what the client was sent, to measure how far it went.
+
+        Returns:
+            The squared distances of its parts from `sent`, taken while each is in cache.
 
         Raises:
             Unreadable: the record does not hold exactly this model's arrays; nothing is written.
         """
-        _together(self._copies(arrays, out), self._parts, self.size)
+        copy, squares = self._copies(arrays, out, sent)
+        _together(copy, range(len(self._parts)), self.size)
+        return squares
 
-    def reading(self, arrays: ArrayRecord, out: NDArray[Any]) -> list[Future[None]]:
-        """As `read`, but the copying goes on in the background; `out` is whole when all is done.
+    def reading(
+        self, arrays: ArrayRecord, out: NDArray[Any], sent: NDArray[Any]
+    ) -> tuple[NDArray[np.float64], list[Future[None]]]:
+        """As `read`, but in the background; `out` and the distances are whole when all is done.
 
         The record stays in memory until then.
         """
-        copy = self._copies(arrays, out)
-        return [
-            _pool().submit(_each, copy, iter(self._parts[i::_THREADS])) for i in range(_THREADS)
+        copy, squares = self._copies(arrays, out, sent)
+        parts = range(len(self._parts))
+        return squares, [
+            _pool().submit(_each, copy, iter(parts[i::_THREADS])) for i in range(_THREADS)
         ]
 
     def _copies(
-        self, arrays: ArrayRecord, out: NDArray[Any]
-    ) -> Callable[[tuple[int, int, int]], None]:
-        """Check a record, and give the function that copies a part of it into `out`."""
+        self, arrays: ArrayRecord, out: NDArray[Any], sent: NDArray[Any] | None
+    ) -> tuple[Callable[[int], None], NDArray[np.float64]]:
+        """Check a record, and give the function that copies a part of it and measures it."""
         if set(arrays.keys()) != set(self.names):
             missing = sorted(set(self.names) - set(arrays.keys()))
             strange = sorted(set(arrays.keys()) - set(self.names))
@@ -177,12 +195,17 @@ class WireLayout:
             _checked(piece, arrays[piece.name])
         found = [(piece, _checked(piece, arrays[piece.name])) for piece in self.floats]
 
-        def copy(part: tuple[int, int, int]) -> None:
-            index, first, last = part
-            piece, values = found[index]
-            out[piece.start + first : piece.start + last] = values[first:last]
+        squares = np.zeros(len(self._parts))
 
-        return copy
+        def copy(part: int) -> None:
+            index, first, last = self._parts[part]
+            piece, values = found[index]
+            place = slice(piece.start + first, piece.start + last)
+            out[place] = values[first:last]
+            if sent is not None and piece.stop <= self.learnt:
+                squares[part] = _squared_distance(out[place], sent[place])
+
+        return copy, squares
 
     def vectors(self, arrays: ArrayRecord) -> tuple[NDArray[Any], NDArray[Any]]:
         """What is learnt and what is averaged, of a record that is known to fit."""
@@ -231,6 +254,16 @@ class WireLayout:
             for index, piece in enumerate(self.floats)
             for first in range(0, piece.count, CUT)
         ]
+
+
+def _squared_distance(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """|a - b|^2; infinite where it cannot be measured."""
+    total = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for begin in range(0, len(a), IN_CACHE):
+            apart = a[begin : begin + IN_CACHE] - b[begin : begin + IN_CACHE]
+            total += float(apart @ apart)
+    return total
 
 
 def _one_after_the_other(pieces: Sequence[Piece]) -> list[Piece]:

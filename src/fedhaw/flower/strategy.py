@@ -32,7 +32,8 @@ from fedhaw.flower.memory import Memory
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import Settings
-from fedhaw.rules import FedHAWAuto, Rule
+from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
+from fedhaw.rules.lengths import LIMIT
 from fedhaw.uplink import Uplink
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -62,6 +63,8 @@ class RuleStrategy(Strategy):
             Flower itself notices a dead node after 60 s; choose less, but more than the slowest
             client needs. Default: the `timeout` given to `start`.
         nodes_timeout: seconds to wait for `min_available_nodes`; then the run begins without them.
+        length_limit: how many times as long as is usual an update may be before it is refused, and
+            counts as lost; 0 refuses none. See `fedhaw.rules.lengths`.
         seed: of the draws when only a fraction of the nodes takes part.
         node_clients: which client each registered node speaks for, from the name under which
             `flwr supernode register` knows it; nobody else may then use these clients' ids.
@@ -98,6 +101,7 @@ class RuleStrategy(Strategy):
         evaluate_metrics_aggr_fn: MetricsFunction | None = None,
         round_deadline: float | None = None,
         nodes_timeout: float = 120.0,
+        length_limit: float = LIMIT,
         seed: int = 0,
         node_clients: Mapping[str, str] | None = None,
         roll_call: bool | None = None,
@@ -131,7 +135,9 @@ class RuleStrategy(Strategy):
         self.reports: list[RoundReport] = []
         self.roster = Roster(bound=node_clients)
         self._train_metrics = train_metrics_aggr_fn or weighted_mean
-        self._aggregator = Aggregator(self.rule, layer_of, statistics)
+        self._aggregator = Aggregator(
+            self.rule, layer_of, statistics, guard=LengthGuard(length_limit)
+        )
         self._recruiter = Recruiter(
             roster=self.roster,
             minimum=self.settings.nodes_needed,
@@ -206,6 +212,7 @@ class RuleStrategy(Strategy):
             matrix=aggregator.matrix(len(self._questions)),
             roster=self.roster,
             examples_key=settings.examples_key,
+            guard=aggregator.guard,
             drops=partial(settings.drops, server_round),
             hurry=isinstance(replies, list),
         )

@@ -17,6 +17,7 @@ from fedhaw.rules.fedhyper import FedHyperG, FedHyperGState
 from fedhaw.rules.fedlaw import FedLAW, FedLAWState, ProxyLoss
 from fedhaw.rules.fedlws import FedLWS, FedLWSState
 from fedhaw.rules.guards import aggregate_surviving
+from fedhaw.rules.lengths import LengthGuard
 from fedhaw.rules.storage import (
     StateFileError,
     load_state,
@@ -45,6 +46,7 @@ __all__ = [
     "InvalidClientModel",
     "InvalidRound",
     "InvalidRule",
+    "LengthGuard",
     "ProxyLoss",
     "Round",
     "Rule",

@@ -53,6 +53,7 @@ class Checkpoint:
         state_description: the rest of the rule's state, as `pack_state` gives it.
         tensors: which of the state's arrays were torch tensors.
         last_models: what `LastModels.pack` gave; empty without such a memory.
+        recent_lengths: what the guard on long updates remembers.
         config: the description of the run.
     """
 
@@ -62,6 +63,7 @@ class Checkpoint:
     state_description: str
     tensors: tuple[str, ...]
     last_models: Mapping[str, NDArray[Any]]
+    recent_lengths: tuple[float, ...]
     config: Mapping[str, Any]
 
     @classmethod
@@ -71,6 +73,7 @@ class Checkpoint:
         model: Tensor,
         state: State,
         last_models: Mapping[str, NDArray[Any]],
+        recent_lengths: tuple[float, ...],
         config: Mapping[str, Any],
     ) -> "Checkpoint":
         """Take a run's parts; nothing is copied where models live on the CPU."""
@@ -88,6 +91,7 @@ class Checkpoint:
             state_description=description,
             tensors=tuple(n for n, v in values.items() if array_api_compat.is_torch_array(v)),
             last_models=last_models,
+            recent_lengths=recent_lengths,
             config=config,
         )
 
@@ -125,6 +129,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         "config": checkpoint.config,
         "state": checkpoint.state_description,
         "tensors": checkpoint.tensors,
+        "recent_lengths": checkpoint.recent_lengths,
     }
     description["checksum"] = _checksum(arrays, description)
     # One entry, because safetensors writes several in an order that changes from run to run.
@@ -200,6 +205,7 @@ def _load(file: Path) -> Checkpoint:
         state_description=description["state"],
         tensors=tuple(description["tensors"]),
         last_models=_under(_LAST, arrays),
+        recent_lengths=tuple(description.get("recent_lengths", ())),
         config=description["config"],
     )
 

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedhaw.history_file import Record
 from fedhaw.models import Evaluator
-from fedhaw.rules import Rule
+from fedhaw.rules import LengthGuard, Rule
 from fedhaw.simulation.aggregation import Entering
 from fedhaw.simulation.engines import ClientReport, Engine
 from fedhaw.simulation.engines.failures import same_exception
@@ -47,12 +47,14 @@ class Progress:
         model: (P,) the global model.
         state: what the rule remembers.
         last: the memory behind the stand-in "last"; None for the others.
+        guard: refuses absurdly long updates; knows how long recent ones were.
     """
 
     next_round: int
     model: Tensor
     state: Any
     last: LastModels | None = None
+    guard: LengthGuard = field(default_factory=LengthGuard)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +98,10 @@ class Loop:
             if t == 0:
                 _refuse_a_mistake(reports)
             lost = self._lost(t, cohort, reports)
+            lengths = {r.client: r.length for r in reports if r.client not in lost}
+            examples = {client: float(federation.sizes[client]) for client in lengths}
+            absurd, progress.guard = progress.guard.judge(lengths, examples)
+            lost |= absurd
             clock.lap("train")
 
             entering = self._round(w, cohort, buffer, lost, progress.last)

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from numbers import Integral, Real
 from pathlib import Path
@@ -15,7 +16,8 @@ from fedhaw.data import Dataset
 from fedhaw.data.scales import Scale
 from fedhaw.history_file import FORMAT, Record
 from fedhaw.models import Buffers
-from fedhaw.rules import Rule
+from fedhaw.rules import LengthGuard, Rule
+from fedhaw.rules.lengths import LIMIT
 from fedhaw.simulation.checkpoints import Checkpoint
 from fedhaw.simulation.description import describe
 from fedhaw.simulation.engines import EngineName, create
@@ -54,6 +56,7 @@ def simulate(
     batch: int = 64,
     uplink: Uplink | float | str | os.PathLike[str] | None = None,
     stand_in: StandIn = "global",
+    length_limit: float = LIMIT,
     cohort: int | None = None,
     rounds: int = 100,
     seed: int = 0,
@@ -98,6 +101,8 @@ def simulate(
             uplink such as `BurstyUplink`.
         stand_in: what takes the place of a lost upload: the "global" model, the client's "last"
             received model, or "none".
+        length_limit: how many times as long as is usual in the round an update may be before it is
+            refused, and counts as lost; 0 refuses none. See `fedhaw.rules.lengths`.
         cohort: how many clients are drawn each round; None asks all.
         rounds: T. A finished run may be called again with more.
         seed: of everything random but the split.
@@ -137,6 +142,7 @@ def simulate(
         raise InvalidSimulation(f"resume is {resume!r}; it must be True or False.")
     if name is not None and not isinstance(name, str):
         raise InvalidSimulation(f"name is {name!r}; it must be a text.")
+    guard = LengthGuard(length_limit)
     channel = uplink_of(uplink)
     federation, training = prepare(
         data, model=model, clients=clients, split=split, alpha=alpha, split_seed=split_seed,
@@ -156,6 +162,7 @@ def simulate(
         run["config"] |= {
             "uplink": describe(channel),
             "stand_in": stand_in,
+            "length_limit": float(length_limit),
             "cohort": describe(cohort),
             "evaluate_every": int(evaluate_every),
             # Stacked models round differently in the last bits; the other engines agree.
@@ -165,7 +172,7 @@ def simulate(
         folder = None if out is None else RunFolder(Path(out), run, resume=resume)
         loop = Loop(federation, server, trainer, channel, stand_in, cohort, seed, evaluate_every)
         try:
-            return _play(loop, rounds, run, folder, checkpoint_every, on_round)
+            return _play(loop, guard, rounds, run, folder, checkpoint_every, on_round)
         finally:
             if folder is not None:
                 folder.close()
@@ -175,6 +182,7 @@ def simulate(
 
 def _play(
     loop: Loop,
+    guard: LengthGuard,
     rounds: int,
     run: Record,
     folder: RunFolder | None,
@@ -182,7 +190,7 @@ def _play(
     on_round: Callable[[Record], None] | None,
 ) -> History:
     """Begin or go on, play to the end, and close the history."""
-    progress = _start(loop, None if folder is None else folder.checkpoint)
+    progress = _start(loop, guard, None if folder is None else folder.checkpoint)
     records = [] if folder is None else folder.records
     if progress.next_round > rounds:
         raise InvalidSimulation(
@@ -197,8 +205,10 @@ def _play(
             folder.append(record)
             if progress.next_round % checkpoint_every == 0 or progress.next_round == rounds:
                 last = {} if progress.last is None else progress.last.pack()
-                done = progress.next_round - 1
-                folder.save(Checkpoint.of(done, progress.model, progress.state, last, config))
+                done, recent = progress.next_round - 1, progress.guard.recent
+                folder.save(
+                    Checkpoint.of(done, progress.model, progress.state, last, recent, config)
+                )
         if on_round is not None:
             on_round(record)
 
@@ -217,19 +227,20 @@ def _play(
     )
 
 
-def _start(loop: Loop, checkpoint: Checkpoint | None) -> Progress:
+def _start(loop: Loop, guard: LengthGuard, checkpoint: Checkpoint | None) -> Progress:
     federation = loop.federation
     initial = federation.initial_model.clone()
     last = None
     if loop.stand_in == "last":
         last = LastModels(federation.layout.size, federation.device)
     if checkpoint is None:
-        return Progress(0, initial, loop.rule.init(), last)
+        return Progress(0, initial, loop.rule.init(), last, guard)
     initial.copy_(torch.from_numpy(checkpoint.model))
     if last is not None:
         last.unpack(checkpoint.last_models)
     state = checkpoint.rule_state(loop.rule, initial)
-    return Progress(checkpoint.round_index + 1, initial, state, last)
+    guard = replace(guard, recent=checkpoint.recent_lengths)
+    return Progress(checkpoint.round_index + 1, initial, state, last, guard)
 
 
 def _run_line(federation: Federation, rule: Rule[Any], name: str | None) -> Record:

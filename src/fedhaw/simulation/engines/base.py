@@ -5,6 +5,7 @@ only in speed, because a client's randomness comes from (seed, client, round) an
 not from who else takes part, in which order clients are trained, or by how many workers.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,12 +22,14 @@ class ClientReport:
         loss: mean training loss over every sample it visited in the round; NaN when it failed.
         seconds: how long it trained. Clients trained as one batched model share the time equally.
         failure: why there is no model, in a few words; None when all went well.
+        length: |w_k - w|, how far its parameters moved; NaN when it failed.
     """
 
     client: int
     loss: float
     seconds: float
     failure: str | None = None
+    length: float = math.nan
 
 
 class Engine(Protocol):

@@ -18,7 +18,7 @@ READY = b"ready"
 """A worker's first word: it has everything and waits for clients."""
 
 _TASK = struct.Struct("<qq")
-_ANSWER = struct.Struct("<dd")
+_ANSWER = struct.Struct("<ddd")
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,14 @@ class Answer:
     loss: float
     seconds: float
     failure: str | None
+    length: float
 
     def to_bytes(self) -> bytes:
         """As it goes over the wire."""
-        return _ANSWER.pack(self.loss, self.seconds) + (self.failure or "").encode()
+        return _ANSWER.pack(self.loss, self.seconds, self.length) + (self.failure or "").encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """As it came over the wire."""
-        loss, seconds = _ANSWER.unpack(data[: _ANSWER.size])
-        return cls(loss, seconds, data[_ANSWER.size :].decode() or None)
+        loss, seconds, length = _ANSWER.unpack(data[: _ANSWER.size])
+        return cls(loss, seconds, data[_ANSWER.size :].decode() or None, length)

@@ -174,8 +174,9 @@ class ProcessesEngine:
             return -1, None
         if answer.failure is None:
             out[position] = self._client_models[worker.index]
-        report = ClientReport(cohort[position], answer.loss, answer.seconds, answer.failure)
-        return position, report
+        return position, ClientReport(
+            cohort[position], answer.loss, answer.seconds, answer.failure, answer.length
+        )
 
     def _new_worker(self, index: int) -> WorkerProcess:
         return WorkerProcess(index, self._assignment, self._inherited)

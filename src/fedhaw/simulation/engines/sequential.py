@@ -69,11 +69,12 @@ def train_one(
 ) -> ClientReport:
     """Train one client into `out`, (P,), and report; whatever its training raises is a failure."""
     begin = time.perf_counter()
-    loss, failure = math.nan, None
+    loss, length, failure = math.nan, math.nan, None
     try:
         if federation.size(client):
             loss, model = train(round_index, client, federation.rows_of(client), global_model)
             failure = unusable(loss, model)
+            length = moved(global_model, model, federation.layout.parameters)
             out.copy_(model)
         else:
             failure = NO_DATA
@@ -82,4 +83,11 @@ def train_one(
     seconds = time.perf_counter() - begin
     if failure is None and deadline is not None and seconds > deadline:
         failure = f"later than {deadline:g} s"
-    return ClientReport(client, loss if failure is None else math.nan, seconds, failure)
+    if failure is not None:
+        return ClientReport(client, math.nan, seconds, failure)
+    return ClientReport(client, loss, seconds, None, length)
+
+
+def moved(global_model: Tensor, model: Tensor, parameters: int) -> float:
+    """The length of a client's update, |w_k - w|, while both models are in cache."""
+    return float(torch.dist(model[:parameters], global_model[:parameters]))

@@ -20,7 +20,7 @@ from fedhaw.models.stack import Stack, stack
 from fedhaw.simulation.engines.base import ClientReport
 from fedhaw.simulation.engines.failures import NO_DATA, reason, unusable
 from fedhaw.simulation.engines.federation import Federation, InvalidFederation, one_thread
-from fedhaw.simulation.engines.sequential import train_one, trainer
+from fedhaw.simulation.engines.sequential import moved, train_one, trainer
 
 STACK_NUMBERS = 2**26
 """Numbers in the models of one stack; a larger cohort is trained in several stacks."""
@@ -104,8 +104,11 @@ class StackedEngine:
         for position, client, loss, model in zip(positions, clients, losses, models, strict=True):
             out[position] = model
             failure = unusable(loss, model)
-            loss = math.nan if failure else loss
-            reports[position] = ClientReport(client, loss, seconds, failure)
+            if failure is None:
+                length = moved(global_model, model, self._federation.layout.parameters)
+                reports[position] = ClientReport(client, loss, seconds, None, length)
+            else:
+                reports[position] = ClientReport(client, math.nan, seconds, failure)
         return reports
 
     def _train_alone(

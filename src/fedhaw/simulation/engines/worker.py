@@ -44,7 +44,8 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
             report = train_one(
                 train, federation, task.round_index, task.client, global_model, client_model
             )
-            parent.send_bytes(Answer(report.loss, report.seconds, report.failure).to_bytes())
+            answer = Answer(report.loss, report.seconds, report.failure, report.length)
+            parent.send_bytes(answer.to_bytes())
 
 
 def _contents(descriptor: int) -> mmap.mmap:

@@ -1,0 +1,88 @@
+"""An upload that is finite, well formed and absurd: it counts as lost, under every rule."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedhaw
+from fedhaw.simulation import History
+from fedhaw.uplink import RecordedUplink
+
+LIAR = 2
+RULES = [fedhaw.FedAvg(), fedhaw.FedHAW(0.1, 1e-3, 1e-2), fedhaw.FedHAWAuto(), fedhaw.FedExP()]
+
+
+class Lying:
+    """Plain gradient descent; from its second visit on, one client multiplies its update."""
+
+    def __init__(self, size: int, times: float) -> None:
+        self.size, self.times, self.visits = size, times, 0
+
+    def __call__(self, module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Any:
+        before = [parameter.detach().clone() for parameter in module.parameters()]
+        loss = nn.functional.cross_entropy(module(x), y)
+        gradients = torch.autograd.grad(loss, list(module.parameters()))
+        self.visits += len(x) == self.size
+        lies = len(x) == self.size and self.visits > 1
+        with torch.no_grad():
+            for parameter, start, gradient in zip(
+                module.parameters(), before, gradients, strict=True
+            ):
+                step = -0.1 * gradient
+                parameter.copy_(start + (self.times * step if lies else step))
+        return float(loss.detach())
+
+
+SPLIT = [range(0, 30), range(30, 61), range(61, 93), range(93, 120)]
+
+
+def lying(run: Any, rule: Any, times: float, **settings: Any) -> History:
+    update = Lying(len(SPLIT[LIAR]), times)
+    return run(rule, split=SPLIT, update=update, **settings)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("times", [-100.0, 1e6, 1e17])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+def test_it_is_the_same_as_if_the_upload_had_been_lost(run: Any, rule: Any, times: float) -> None:
+    refused = lying(run, rule, times)
+    losses = RecordedUplink(frozenset((t, LIAR) for t in range(1, 5)))
+    lost = lying(run, rule, times, uplink=losses)
+    assert refused.model is not None
+    np.testing.assert_array_equal(refused.model, lost.model)
+    reasons = [record["lost"].get(str(LIAR), "") for record in refused.records]
+    assert reasons[0] == ""
+    assert all("times as long as usual" in r or "too long" in r for r in reasons[1:])
+    assert all(set(record["lost"]) <= {str(LIAR)} for record in refused.records)
+
+
+def test_it_can_be_turned_off(run: Any) -> None:
+    history = lying(run, fedhaw.FedAvg(), 1e6, length_limit=0)
+    assert history.lost.sum() == 0
+    assert history.model is not None
+    assert np.abs(history.model).max() > 1e3
+
+
+def test_a_resumed_run_remembers_how_long_updates_are(run: Any, tmp_path: Any) -> None:
+    """With one client a round nobody else is there to compare with."""
+    settings = {"cohort": 1, "rounds": 12, "checkpoint_every": 1}
+    whole = lying(run, fedhaw.FedAvg(), 1e6, **settings)
+    last = max(t for t, record in enumerate(whole.records) if str(LIAR) in record["lost"])
+    update = Lying(len(SPLIT[LIAR]), 1e6)
+    out = {"out": tmp_path, "split": SPLIT, "update": update}
+    run(fedhaw.FedAvg(), **out, **{**settings, "rounds": last})
+    resumed = run(fedhaw.FedAvg(), **out, **settings)
+    assert whole.lost.sum() > 0
+    np.testing.assert_array_equal(resumed.lost, whole.lost)
+    np.testing.assert_array_equal(resumed.model, whole.model)
+
+
+def test_a_long_run_of_the_default_keeps_what_it_has_learnt() -> None:
+    """Steps so large that clients diverge now and then: one of them used to end the model."""
+    history = fedhaw.simulate(
+        fedhaw.FedHAWAuto(), "mnist-5k", alpha=0.1, eta=0.1, batch=32, rounds=150, seed=0,
+        engine="sequential", evaluate_every=10,
+    )  # fmt: skip
+    assert np.nanmin(history.accuracy[50:]) > 0.85
