@@ -1,5 +1,6 @@
 """RuleStrategy on a grid in memory: one run, seen from outside."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -252,10 +253,52 @@ def test_nobody_at_all_is_said_clearly(flower: SimpleNamespace, arrays: ArrayRec
         strategy.start(flower.Grid({}), arrays)
 
 
-def test_too_few_nodes_start_without_the_others(
+@pytest.mark.parametrize("minimum", ["min_available_nodes", "min_train_nodes"])
+def test_too_few_nodes_stop_the_run_and_it_can_go_on(
+    flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path, minimum: str
+) -> None:
+    """Nine of ten nodes leave: no round is held with the one that is left."""
+    nodes = {k: flower.moving(k, 0.1) for k in range(10)}
+    grid = flower.Grid(dict(nodes))
+    settings: dict[str, Any] = {
+        minimum: 5,
+        "nodes_timeout": 0.05,
+        "fraction_evaluate": 0.0,
+        "checkpoint": tmp_path / "checkpoint.safetensors",
+    }
+
+    def leave(server_round: int, arrays: ArrayRecord) -> None:
+        if server_round == 2:
+            grid.clients = {0: nodes[0]}
+
+    strategy = RuleStrategy(fedhaw.FedAvg(), **settings)
+    with pytest.raises(NoNodes, match="Only 1 of the 5 nodes that a round needs were there"):
+        strategy.start(grid, arrays, num_rounds=4, evaluate_fn=leave)
+    assert len(strategy.reports) == 2
+    again = RuleStrategy(fedhaw.FedAvg(), **settings)
+    again.start(flower.Grid(nodes), arrays, num_rounds=4)
+    assert [len(report.clients) for report in again.reports] == [10, 10]
+
+
+def test_too_few_nodes_may_go_on_without_the_others(
+    flower: SimpleNamespace, arrays: ArrayRecord, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = RuleStrategy(
+        fedhaw.FedAvg(), min_available_nodes=5, nodes_timeout=0.05, too_few_nodes="go on"
+    )
+    with caplog.at_level("WARNING", "flwr.fedhaw"):
+        strategy.start(flower.Grid({1: flower.moving(0, 0.1)}), arrays, num_rounds=1)
+    assert strategy.reports[0].clients == ("0",)
+    assert "Only 1 of the 5 nodes" in caplog.text
+
+
+def test_who_is_only_awaited_at_the_start_is_not_needed(
     flower: SimpleNamespace, arrays: ArrayRecord
 ) -> None:
-    strategy = RuleStrategy(fedhaw.FedAvg(), min_available_nodes=5, nodes_timeout=0.05)
+    settings: dict[str, Any] = {"nodes_at_start": 5, "min_available_nodes": 1}
+    strategy = RuleStrategy(
+        fedhaw.FedAvg(), min_train_nodes=1, min_evaluate_nodes=1, nodes_timeout=0.05, **settings
+    )
     strategy.start(flower.Grid({1: flower.moving(0, 0.1)}), arrays, num_rounds=1)
     assert strategy.reports[0].clients == ("0",)
 

@@ -25,3 +25,4 @@ def test_accuracy_after_200_rounds(
         rounds=200, evaluate_every=10,
     )  # fmt: skip
     assert least < history.accuracy[-1] < most
+    assert history.lost.sum() == 0  # no honest update is absurdly long

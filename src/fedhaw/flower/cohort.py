@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -16,10 +17,13 @@ from fedhaw.flower.replies import named_in
 from fedhaw.flower.roster import Roster, order
 
 LOOK_EVERY = 0.5
+REMIND_EVERY = 60.0
 ROLL_CALL_TIMEOUT = 30.0
 TRAINING, EVALUATION = 100, 101  # streams of random numbers that must not meet
 CLOCK_DIFFERENCE = 300.0
 """Seconds a message outlives its round: clients' clocks may differ from the server's."""
+
+TooFew: TypeAlias = Literal["stop", "go on"]
 
 log = logging.getLogger("flwr.fedhaw")
 
@@ -55,58 +59,70 @@ class Recruiter:
 
     Attributes:
         roster: who is who; learns the names of registered nodes and, in a roll call, of clients.
-        minimum: how many nodes must have connected before the first round.
-        timeout: seconds to wait for them, or for anybody at all in a later round.
+        at_start: how many nodes the first round waits for, if that is more than a round needs.
+        timeout: seconds to wait for nodes.
+        too_few: what happens when a round's nodes do not come: "stop" or "go on".
         seed: of the draws.
         roll_call: ask new nodes for their client's name and number of samples before a round.
         examples_key: the metric that holds the number of examples.
     """
 
     roster: Roster
-    minimum: int
+    at_start: int
     timeout: float
+    too_few: TooFew
     seed: int
     roll_call: bool
     examples_key: str
-    _complete: bool = False
+    _started: bool = False
     _called: set[int] = field(default_factory=set)
 
     def wait_for_all(self, nodes: int) -> None:
         """Wait for at least so many nodes before the next round, as if it were the first."""
-        self.minimum = max(self.minimum, nodes)
-        self._complete = False
+        self.at_start = max(self.at_start, nodes)
+        self._started = False
 
-    def present(self, grid: Grid) -> list[int]:
+    def present(self, grid: Grid, least: int) -> list[int]:
         """The nodes that are there, in the order of their clients' names.
 
-        Once the federation has been complete, a round waits only for the first node that is there.
+        Args:
+            grid: where to look.
+            least: how many the round needs.
 
         Raises:
-            NoNodes: nobody came before the first round.
+            NoNodes: nobody came before the first round, or too few for a round that needs them.
         """
-        end = time.monotonic() + self.timeout
-        wanted = 1 if self._complete else max(1, self.minimum)
-        told = -1
-        while len(nodes := self._nodes(grid)) < wanted and time.monotonic() < end:
-            if len(nodes) != told:
-                log.info("Waiting for nodes: %d of %d are there.", len(nodes), wanted)
-                told = len(nodes)
-            time.sleep(LOOK_EVERY)
-        if not nodes and not self._complete:
+        nodes = self._waited_for(grid, max(1, least, 0 if self._started else self.at_start))
+        came = f"{len(nodes)} of the {least} nodes that a round needs"
+        if not nodes and not self._started:
             raise NoNodes(
                 f"No SuperNode connected within {self.timeout:g} s; start some, or wait longer "
                 "with nodes_timeout=."
             )
-        if len(nodes) < wanted:
-            log.warning(
-                "Only %d of %d nodes came within %g s; going on without the others.",
-                len(nodes), wanted, self.timeout,
-            )  # fmt: skip
-        self._complete = self._complete or bool(nodes)
+        if len(nodes) < least and self.too_few == "stop":
+            raise NoNodes(
+                f"Only {came} were there within {self.timeout:g} s; start more and run again, "
+                "which goes on from the checkpoint if there is one, or lower min_available_nodes= "
+                'and min_train_nodes=, or say too_few_nodes="go on".'
+            )
+        if len(nodes) < least:
+            log.warning("Only %s are there; the round goes on without the others.", came)
+        self._started = self._started or bool(nodes)
         self.roster.forget_absent(nodes)
         if self.roll_call:
             self._call(grid, nodes)
         return sorted(nodes, key=lambda node: (order(self.roster.name(node)), node))
+
+    def _waited_for(self, grid: Grid, wanted: int) -> list[int]:
+        """The nodes that are there, once they are as many as wanted or the time is up."""
+        end = time.monotonic() + self.timeout
+        told = (-1, 0.0)
+        while len(nodes := self._nodes(grid)) < wanted and time.monotonic() < end:
+            if len(nodes) != told[0] or time.monotonic() - told[1] > REMIND_EVERY:
+                log.info("Waiting for nodes: %d of %d are there.", len(nodes), wanted)
+                told = len(nodes), time.monotonic()
+            time.sleep(LOOK_EVERY)
+        return nodes
 
     def draw(
         self, nodes: Sequence[int], fraction: float, least: int, server_round: int, purpose: int
@@ -138,12 +154,13 @@ class Recruiter:
             Message(content, node, MessageType.QUERY, ttl=ROLL_CALL_TIMEOUT + CLOCK_DIFFERENCE)
             for node in new
         ]
+        asked: dict[str, int] = {}
         for reply in exchange(grid, messages, ROLL_CALL_TIMEOUT):
-            by_id = {message.metadata.message_id: message for message in messages}
-            asked = by_id.get(reply.metadata.reply_to_message_id)
-            if asked is None or reply.has_error():
+            # Messages get their ids when they are sent.
+            asked = asked or {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
+            node = asked.get(reply.metadata.reply_to_message_id)
+            if node is None or reply.has_error():
                 continue
-            node = asked.metadata.dst_node_id
             client, examples = named_in(reply.content, node, self.roster, self.examples_key)
             if client is not None and examples is not None:
                 self.roster.answered(node, client, examples)

@@ -33,8 +33,11 @@ class Evaluations:
         """One record for all usable replies; None when there are none."""
         usable: list[tuple[str, RecordDict]] = []
         heard: set[int] = set()
+        asked: dict[str, int] = {}
         for reply in replies:
-            node = self._node(reply)
+            # Messages get their ids when they are sent: when the first reply is asked for.
+            asked = asked or {m.metadata.message_id: m.metadata.dst_node_id for m in self.asked}
+            node = asked.get(reply.metadata.reply_to_message_id)
             if node is None:
                 continue
             if reply.has_error():
@@ -58,11 +61,3 @@ class Evaluations:
             return None
         usable.sort(key=lambda pair: order(pair[0]))
         return self.combine([content for _, content in usable], self.examples_key)
-
-    def _node(self, reply: Message) -> int | None:
-        """Who was asked the question that this reply answers."""
-        for message in self.asked:
-            if message.metadata.message_id == reply.metadata.reply_to_message_id:
-                node: int = message.metadata.dst_node_id
-                return node
-        return None

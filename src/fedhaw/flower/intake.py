@@ -159,7 +159,8 @@ class Intake:
         examples = self.roster.examples
         # Nobody knows the weight of a client that has never been heard of: it stays out.
         clients = sorted({*answered, *(c for c in lost if c in examples)}, key=order)
-        sources = [self._rows[{**lost_nodes, **answered}[client]] for client in clients]
+        node_of = {**lost_nodes, **answered}
+        sources = [self._rows[node_of[client]] for client in clients]
         models = _gather(self.matrix, sources)
         for row, client in enumerate(clients):
             if client in lost:

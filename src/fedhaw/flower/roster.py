@@ -40,8 +40,12 @@ class Roster:
     clients: dict[int, str] = field(default_factory=dict)
     examples: dict[str, float] = field(default_factory=dict)
     registered: dict[int, str] = field(default_factory=dict)
+    _taken: frozenset[str] = frozenset()
     _misses: dict[int, int] = field(default_factory=dict)
     _pause_until: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._taken = frozenset((self.bound or {}).values())
 
     def name(self, node: int) -> str:
         """The client a node speaks for, as far as is known."""
@@ -65,7 +69,7 @@ class Roster:
         own = self.bound_to(node)
         if own is not None and own != client:
             return f"claims to be {client!r} but its node is bound to {own!r}"
-        if own is None and client in self.bound.values():
+        if own is None and client in self._taken:
             return f"claims to be {client!r}, which is bound to another node"
         return None
 

@@ -2,8 +2,9 @@
 
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
+from fedhaw.flower.cohort import TooFew
 from fedhaw.flower.errors import FlowerError
 from fedhaw.uplink import Uplink
 
@@ -29,6 +30,7 @@ class Settings:
     config_key: str
     round_deadline: float | None
     nodes_timeout: float
+    too_few_nodes: TooFew
     seed: int
     uplink: Uplink | None
     checkpoint: str | os.PathLike[str] | None
@@ -53,18 +55,16 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidSetting(f"{name} is {value}; give a number of seconds above 0.")
+        if self.too_few_nodes not in get_args(TooFew):
+            raise InvalidSetting(
+                f'too_few_nodes is {self.too_few_nodes!r}; choose "stop" or "go on".'
+            )
         unknown = set(self.description) - {"name", "config", "clients"}
         if unknown:
             raise InvalidSetting(
                 f"description has an unknown entry {min(unknown)!r}; a history's first line takes "
                 "name, config and clients."
             )
-
-    @property
-    def nodes_needed(self) -> int:
-        """How many nodes the first round waits for."""
-        least = self.min_train_nodes if self.fraction_train else 0
-        return max(self.min_available_nodes, least)
 
     def drops(self, server_round: int, client: str) -> bool:
         """Whether the emulated uplink, if there is one, loses this client's upload."""

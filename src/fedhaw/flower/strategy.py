@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedhaw.flower.aggregator import Aggregator
-from fedhaw.flower.cohort import EVALUATION, TRAINING, Recruiter, ask
+from fedhaw.flower.cohort import EVALUATION, TRAINING, Recruiter, TooFew, ask
 from fedhaw.flower.evaluation import Evaluations
 from fedhaw.flower.exchange import exchange
 from fedhaw.flower.history import RoundReport
@@ -50,9 +50,9 @@ class RuleStrategy(Strategy):
         rule: any of fedhaw's, or a rule of your own. Default: FedHAWAuto, which has nothing to set.
         fraction_train: share of the nodes that train in a round.
         fraction_evaluate: share of the nodes that evaluate after a round; 0 for none.
-        min_train_nodes: train on at least so many, if they are there.
-        min_evaluate_nodes: evaluate on at least so many, if they are there.
-        min_available_nodes: wait for so many nodes before the first round.
+        min_train_nodes: train on at least so many.
+        min_evaluate_nodes: evaluate on at least so many.
+        min_available_nodes: nodes that must be there, in every round.
         weighted_by_key: the metric in which clients report their number of examples.
         arrayrecord_key: under which the model is sent.
         configrecord_key: under which the configuration is sent.
@@ -62,7 +62,12 @@ class RuleStrategy(Strategy):
         round_deadline: seconds after which a round goes on without those who have not answered.
             Flower itself notices a dead node after 60 s; choose less, but more than the slowest
             client needs. Default: the `timeout` given to `start`.
-        nodes_timeout: seconds to wait for `min_available_nodes`; then the run begins without them.
+        nodes_at_start: nodes that the first round waits for, if more than every round needs;
+            should they not come in time, the run begins without them.
+        nodes_timeout: seconds that a round waits for the nodes it needs.
+        too_few_nodes: what happens then. "stop": the run ends with an error, and goes on from its
+            checkpoint when it is started again. "go on": the round is held with those who are
+            there.
         length_limit: how many times as long as is usual an update may be before it is refused, and
             counts as lost; 0 refuses none. See `fedhaw.rules.lengths`.
         seed: of the draws when only a fraction of the nodes takes part.
@@ -100,7 +105,9 @@ class RuleStrategy(Strategy):
         train_metrics_aggr_fn: MetricsFunction | None = None,
         evaluate_metrics_aggr_fn: MetricsFunction | None = None,
         round_deadline: float | None = None,
-        nodes_timeout: float = 120.0,
+        nodes_at_start: int = 0,
+        nodes_timeout: float = 600.0,
+        too_few_nodes: TooFew = "stop",
         length_limit: float = LIMIT,
         seed: int = 0,
         node_clients: Mapping[str, str] | None = None,
@@ -124,6 +131,7 @@ class RuleStrategy(Strategy):
             config_key=configrecord_key,
             round_deadline=round_deadline,
             nodes_timeout=nodes_timeout,
+            too_few_nodes=too_few_nodes,
             seed=seed,
             uplink=uplink,
             checkpoint=checkpoint,
@@ -140,8 +148,9 @@ class RuleStrategy(Strategy):
         )
         self._recruiter = Recruiter(
             roster=self.roster,
-            minimum=self.settings.nodes_needed,
+            at_start=nodes_at_start,
             timeout=nodes_timeout,
+            too_few=too_few_nodes,
             seed=seed,
             roll_call=fraction_train < 1 if roll_call is None else roll_call,
             examples_key=weighted_by_key,
@@ -176,7 +185,9 @@ class RuleStrategy(Strategy):
         if settings.fraction_train == 0:
             return []
         cohort = self._recruiter.draw(
-            self._recruiter.present(grid),
+            self._recruiter.present(
+                grid, max(settings.min_available_nodes, settings.min_train_nodes)
+            ),
             settings.fraction_train,
             settings.min_train_nodes,
             server_round,
@@ -258,7 +269,9 @@ class RuleStrategy(Strategy):
         if settings.fraction_evaluate == 0:
             return []
         cohort = self._recruiter.draw(
-            self._recruiter.present(grid),
+            self._recruiter.present(
+                grid, max(settings.min_available_nodes, settings.min_evaluate_nodes)
+            ),
             settings.fraction_evaluate,
             settings.min_evaluate_nodes,
             server_round,

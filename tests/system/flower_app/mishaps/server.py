@@ -23,7 +23,9 @@ def main(grid: Grid, context: Context) -> None:
     strategy = RuleStrategy(
         fedhaw.FedHAW(eta=0.1, eta_gamma=1e-3, eta_lambda=1e-1),
         fraction_evaluate=0.0,
-        min_available_nodes=clients,
+        nodes_at_start=clients,
+        min_available_nodes=1,
+        min_train_nodes=1,
         round_deadline=float(config["deadline"]),
         node_clients={f"client-{k}": str(k) for k in range(clients)} if config["bound"] else None,
         checkpoint=out / "checkpoint.safetensors",
