@@ -10,6 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from fedhaw.models import Layout, mlp, proxy_loss
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+
 
 def test_batches_come_in_order_with_a_smaller_last_one() -> None:
     module = mlp((3, 4, 2))
@@ -50,8 +52,8 @@ def test_batch_norm_uses_batch_statistics_and_dropout_is_off(buffers: str) -> No
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
-def test_the_golden_fedlaw_round(shared: Path, name: str) -> None:
-    golden = np.load(shared / "golden" / f"fedlaw_{name}.npz", allow_pickle=False)
+def test_the_golden_fedlaw_round(name: str) -> None:
+    golden = np.load(GOLDEN / f"fedlaw_{name}.npz", allow_pickle=False)
     module = mlp(golden["sizes"].tolist())
     batches = proxy_loss(
         module,

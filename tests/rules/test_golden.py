@@ -12,6 +12,8 @@ from suite import BACKENDS
 import fedhaw
 from fedhaw.rules import Round, Rule
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+
 
 def assert_models_agree(ours: Any, golden: Any) -> None:
     np.testing.assert_allclose(np.asarray(ours), golden, rtol=1e-5, atol=1e-7)
@@ -51,8 +53,8 @@ def coefficients_of(name: str, state: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["fedavg", "fedadp", "fedhyper", "fedlws", "fedhaw"])
 @pytest.mark.parametrize("file", ["a", "b", "c"])
-def test_consecutive_rounds(shared: Path, file: str, name: str, backend: str) -> None:
-    golden = np.load(shared / "golden" / f"{file}.npz", allow_pickle=False)
+def test_consecutive_rounds(file: str, name: str, backend: str) -> None:
+    golden = np.load(GOLDEN / f"{file}.npz", allow_pickle=False)
     ends = np.cumsum(golden["layer_sizes"])
     layers = [slice(int(e - n), int(e)) for e, n in zip(ends, golden["layer_sizes"], strict=True)]
     rule, to_backend = rule_of(name, golden), BACKENDS[backend]
@@ -98,8 +100,8 @@ def mlp_losses(golden: Any) -> list[Any]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_fedlaw(shared: Path, optimiser: Any, backend: str) -> None:
-    golden = np.load(shared / "golden" / f"fedlaw_{optimiser}.npz", allow_pickle=False)
+def test_fedlaw(optimiser: Any, backend: str) -> None:
+    golden = np.load(GOLDEN / f"fedlaw_{optimiser}.npz", allow_pickle=False)
     rule = fedhaw.FedLAW(
         mlp_losses(golden), int(golden["epochs"]), float(golden["lr"]), optimiser=optimiser
     )
