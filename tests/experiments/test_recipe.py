@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from fedhaw import FedHAW
-from fedhaw.experiments.catalogue import NAMES, build_rule, options, parse_option
+from fedhaw.experiments.catalogue import build_rule, options, parse_option
 from fedhaw.experiments.federation import rule_from_recipe
 from fedhaw.experiments.recipe import Recipe, RecipeError, read_recipe
+from fedhaw.rules.registry import RULES
 
 
 def test_the_letters_values_are_filled_in_by_data_set() -> None:
@@ -115,9 +116,11 @@ def test_stating_a_default_changes_nothing() -> None:
     assert Recipe.of({"rule": stated}).fingerprint() == Recipe.of({"rule": "fedhaw"}).fingerprint()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RULES)
 def test_every_rule_is_built_with_its_listed_options(name: str) -> None:
-    given = {option.name: option.default for option in options(name) if option.default is not None}
+    given = {
+        option.name: option.default for option in options(RULES[name]) if option.default is not None
+    }
     if name == "fedhaw":
         given |= {"eta_gamma": 1e-3, "eta_lambda": 1e-2}
     rule = build_rule(name, given, eta=0.1, proxy=lambda model: (0.0, model))

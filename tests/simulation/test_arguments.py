@@ -109,7 +109,7 @@ def test_a_mistake_gets_one_clear_sentence(
     message = str(refusal.value)
     assert says in message
     assert "\n" not in message
-    assert message.endswith(".")
+    assert message.endswith((".", "?"))
 
 
 def test_numpys_numbers_will_do(run: Simulate, tmp_path: Path) -> None:

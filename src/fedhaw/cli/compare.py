@@ -11,6 +11,7 @@ import typer
 
 from fedhaw.cli import options as flag
 from fedhaw.cli.exits import interruptible
+from fedhaw.rules.registry import OF_THE_LETTER, UnknownRule, find
 
 if TYPE_CHECKING:
     from fedhaw.experiments.compare import ComparePlan
@@ -26,9 +27,11 @@ EXAMPLES = """Examples:
   fedhaw compare --data mnist --data-dir data --alpha 0.1 --rounds 200 --out mnist-01
 
   fedhaw compare --data my-images.npz --model cnn --eta 0.05 --json
+
+  fedhaw compare --rules fedavg,my_rule.py:MyRule --rule-option myrule.beta=0.5
 """
 
-DEFAULT_RULES = "fedavg,fedadp,fedhyper,fedlws,fedlaw,fedhaw,fedhaw-auto"
+DEFAULT_RULES = ",".join((*OF_THE_LETTER, "fedhaw-auto"))
 
 
 def compare(
@@ -133,23 +136,25 @@ def _report(
 
 def _rules(text: str, given: list[str], federation: "Recipe") -> "tuple[RuleChoice, ...]":
     """The rules by name, each with the options given for it as `rule.key=value`."""
-    from fedhaw.experiments.catalogue import UnknownRule, check_rule_name, parse_option
+    from fedhaw.experiments.catalogue import parse_option
     from fedhaw.experiments.recipe import RuleChoice
 
-    names = [check_rule_name(name.strip()) for name in text.split(",") if name.strip()]
+    entries = [find(name.strip()) for name in text.split(",") if name.strip()]
     chosen: defaultdict[str, dict[str, object]] = defaultdict(dict)
     for option in given:
         place, value = parse_option(option)
-        rule, dot, key = place.partition(".")
-        if not dot or rule not in names:
+        rule, _, key = place.rpartition(".")
+        meant = [entry for entry in entries if rule in (entry.name, entry.key)]
+        if len(meant) != 1:
+            example = (meant or entries or [find("fedhaw")])[0]
             raise UnknownRule(
                 f"--rule-option {option} must begin with one of the compared rules and a dot, such "
-                f"as {names[0] if names else 'fedhaw'}.{place.rpartition('.')[2]}=..."
+                f"as {example.key if meant else example.name}.{key or place}=..."
             )
-        chosen[rule][key] = value
-    for name in names:
-        federation.with_(rule={"name": name, "options": chosen[name]})  # refuse it before any run
-    return tuple(RuleChoice(name=name, options=chosen[name]) for name in names)
+        chosen[meant[0].key][key] = value
+    for entry in entries:  # refuse it before any run
+        federation.with_(rule={"name": entry.key, "options": chosen[entry.key]})
+    return tuple(RuleChoice(name=entry.key, options=chosen[entry.key]) for entry in entries)
 
 
 def _default_folder(federation: "Recipe") -> Path:

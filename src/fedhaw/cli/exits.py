@@ -2,7 +2,7 @@
 
 0    done
 1    a fault of fedhaw's own; the traceback is kept, because someone has to mend it
-2    a mistake the user can mend: one sentence on standard error
+2    a mistake the user can mend, in their own code too: one sentence on standard error
 130  interrupted by Ctrl-C (143: by SIGTERM); says how to go on
 """
 
@@ -19,6 +19,7 @@ import click
 import typer
 
 from fedhaw.errors import FedhawError
+from fedhaw.names import blame
 
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
 
@@ -72,6 +73,12 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
         # when it flushes standard output at the very end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except Exception as error:
+        sentence = blame(error)
+        if sentence is None:
+            raise
+        _say(sentence)
+        code = MISTAKE
     finally:
         signal.signal(signal.SIGTERM, before)
     sys.exit(code if isinstance(code, int) else 0)

@@ -21,35 +21,38 @@ def complete_data(incomplete: str) -> list[str]:
 
 def complete_rules(incomplete: str) -> list[str]:
     """Rules that begin so; of a comma-separated list, only the last is being typed."""
-    from fedhaw.experiments.catalogue import NAMES
+    from fedhaw.rules.registry import RULES
 
     before, comma, last = incomplete.rpartition(",")
-    return [before + comma + name for name in NAMES if name.startswith(last)]
+    return [before + comma + name for name in RULES if name.startswith(last)]
 
 
 def complete_updates(incomplete: str) -> list[str]:
     """Client updates that begin so."""
-    names = ("sgd", "sgd-wd", "adam", "fedprox", "fedprox+sgd-wd", "fedprox+adam")
-    return [name for name in names if name.startswith(incomplete)]
+    from fedhaw.clients import UPDATES
+
+    return [name for name in UPDATES if name.startswith(incomplete)]
 
 
 def complete_models(incomplete: str) -> list[str]:
     """Models that begin so."""
-    names = ("mlp", "mlp-200-100", "logistic", "cnn", "resnet18", "resnet18-16", "head")
-    return [name for name in names if name.startswith(incomplete)]
+    from fedhaw.models import MODELS
+
+    return [name for name in MODELS if name.startswith(incomplete)]
 
 
 def complete_engines(incomplete: str) -> list[str]:
     """Engines that begin so."""
-    names = ("auto", "sequential", "processes", "stacked")
-    return [name for name in names if name.startswith(incomplete)]
+    from fedhaw.simulation.engines import ENGINES
+
+    return [name for name in ENGINES if name.startswith(incomplete)]
 
 
 Data = Annotated[
     str | None,
     typer.Option(
         help="mnist-5k (the default; no download), mnist, fashion-mnist, cifar10, stanford-dogs, "
-        "or FILE.npz.",
+        "FILE.npz, or a function of your own, file.py:Name.",
         autocompletion=complete_data,
         rich_help_panel=FEDERATION,
         show_default=False,
@@ -101,7 +104,8 @@ LossRate = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="mlp, mlp-W-W, logistic, cnn, resnet18, resnet18-W or head. Default by data set.",
+        help="mlp, mlp-W-W, logistic, cnn, resnet18, resnet18-W, head, or your own, file.py:Name. "
+        "Default by data set.",
         autocompletion=complete_models,
         rich_help_panel=TRAINING,
     ),
@@ -127,7 +131,8 @@ Eta = Annotated[
 ClientUpdate = Annotated[
     str | None,
     typer.Option(
-        help="sgd, sgd-wd, adam, fedprox, or fedprox+ one of the others. Default by data set.",
+        help="sgd, sgd-wd, adam, fedprox, fedprox+ one of the others, or your own, file.py:Name. "
+        "Default by data set.",
         autocompletion=complete_updates,
         rich_help_panel=TRAINING,
     ),
@@ -180,7 +185,7 @@ RuleNames = Annotated[
     str,
     typer.Option(
         "--rules",
-        help="Rules by name, separated by commas.",
+        help="Rules by name, separated by commas; your own as package.module:Name or file.py:Name.",
         autocompletion=complete_rules,
         rich_help_panel=FEDERATION,
     ),
@@ -190,8 +195,9 @@ RuleOptions = Annotated[
     typer.Option(
         "--rule-option",
         metavar="KEY=VALUE",
-        help="An option of the rule, such as eta_gamma=1e-4 (in compare: fedhaw.eta_gamma=1e-4); "
-        "may be given several times. `fedhaw rules` lists them.",
+        help="An option of the rule, such as eta_gamma=1e-4 (in compare: fedhaw.eta_gamma=1e-4, "
+        "and myrule.beta=2 for file.py:MyRule); may be given several times. `fedhaw rules` lists "
+        "them.",
         rich_help_panel=FEDERATION,
     ),
 ]

@@ -12,6 +12,8 @@ EXAMPLES = """Examples:
 
   fedhaw rules fedhaw         equations, options and reference of one rule
 
+  fedhaw rules my_rule.py:MyRule    the same of your own
+
   fedhaw rules --json         the same for a script
 """
 
@@ -24,14 +26,15 @@ def rules(
     as_json: Json = False,
 ) -> None:
     """List the server rules, their options and defaults."""
-    from fedhaw.experiments.catalogue import NAMES, check_rule_name, equations, options, summary
+    from fedhaw.experiments.catalogue import equations, options, summary
+    from fedhaw.rules.registry import RULES, find
 
-    chosen = [check_rule_name(name)] if name is not None else list(NAMES)
+    chosen = [find(name)] if name is not None else list(RULES.values())
     if as_json:
         from fedhaw.cli.output import print_json
 
         listed = {
-            rule: {
+            rule.key: {
                 "summary": summary(rule),
                 "options": {
                     option.name: {
@@ -53,13 +56,13 @@ def rules(
 
     console = to_stdout()
     if name is not None:
-        console.print(equations(name), markup=False, highlight=False)
+        console.print(equations(chosen[0]), markup=False, highlight=False)
         console.print()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("rule", "option", "default", "allowed"):
         table.add_column(heading, overflow="fold")
     for rule in chosen:
-        table.add_row(f"[bold]{rule}[/]", "", "", summary(rule))
+        table.add_row(f"[bold]{rule.key}[/]", "", "", summary(rule))
         for option in options(rule):
             default = option.note or ("none" if option.default is None else str(option.default))
             table.add_row("", option.name, default, option.kind)

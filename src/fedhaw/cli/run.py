@@ -22,6 +22,8 @@ EXAMPLES = """Examples:
 
   fedhaw run --rule fedlws --rule-option beta=0.03 --rule-option clip=[0.01,0.2]
 
+  fedhaw run --rule my_rule.py:MyRule --rule-option beta=0.5
+
   fedhaw run --clients 100 --cohort 10 --uplink bursty --loss-rate 0.3 --burst 5
 """
 
@@ -60,7 +62,7 @@ def run(
     rule: Annotated[
         str | None,
         _option(
-            "The server rule. Default fedhaw-auto.",
+            "The server rule, or your own, file.py:Name. Default fedhaw-auto.",
             flag.FEDERATION,
             autocompletion=flag.complete_rules,
         ),
@@ -150,9 +152,10 @@ def run(
     elif options:
         chosen = _with_options(read_recipe_values(recipe) if recipe else {}, options)
     federation = flag.recipe_of(flags, recipe, chosen)
-    name = f"run-{federation.rule.name}-{Path(federation.data).stem}"
+    label = federation.rule.entry.folder
+    name = f"run-{label}-{Path(federation.data).stem}"
     folder = out or Path("fedhaw-runs") / f"{name}-{federation.fingerprint()[:8]}"
-    job = Job(federation.rule.name, federation, folder)
+    job = Job(label, federation, folder)
     comparison = _run(job, tensorboard)
     _tell(job, comparison, as_json)
 

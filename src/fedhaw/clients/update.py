@@ -10,6 +10,7 @@ The optimiser starts afresh every round: nothing but the model outlives one.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Literal, TypeAlias
 
@@ -19,6 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from fedhaw.errors import FedhawError
 from fedhaw.models import Loss
+from fedhaw.names import accepted, is_reference, load, no_such
 
 
 class InvalidUpdate(FedhawError, ValueError):
@@ -91,6 +93,9 @@ _NAMED = {
     "adam": LocalUpdate(optimiser="adam"),
 }
 
+UPDATES = (*_NAMED, "fedprox", *(f"fedprox+{name}" for name in _NAMED if name != "sgd"))
+"""Every name that `named` knows."""
+
 FEDPROX_MU = 1e-3
 """The letter's mu."""
 
@@ -121,10 +126,7 @@ def named(
     proximal = "fedprox" in parts
     optimisers = [part for part in parts if part != "fedprox"] or ["sgd"]
     if len(parts) > 2 or len(optimisers) != 1 or optimisers[0] not in _NAMED:
-        raise InvalidUpdate(
-            f"There is no client update named {name!r}; choose {', '.join(_NAMED)}, fedprox, or "
-            "fedprox+ one of the others."
-        )
+        raise InvalidUpdate(no_such("client update named", name, UPDATES))
     update = _NAMED[optimisers[0]]
     return replace(
         update,
@@ -135,3 +137,47 @@ def named(
         proximal=mu if proximal else 0.0,
         loss=loss,
     )
+
+
+def by_name(
+    name: str,
+    *,
+    eta: float,
+    epochs: int,
+    batch: int,
+    weight_decay: float | None = None,
+    mu: float = FEDPROX_MU,
+) -> ClientUpdate:
+    """A client update by name: one of the letter, see `named`, or a user's own.
+
+    A user's own `LocalUpdate` takes the numbers given here in place of its own, as those of the
+    letter do; a function of theirs is given those that are among its parameters after the four of
+    a `ClientFunction`.
+
+    Args:
+        name: one of `UPDATES`, or where a user's own stands, such as `my_update.py:train`.
+        eta: the learning rate.
+        epochs: passes over the client's samples in a round.
+        batch: samples a step.
+        weight_decay: in place of the update's own.
+        mu: FedProx's coefficient.
+
+    Raises:
+        InvalidUpdate: there is no such update.
+        UnknownName: there is nothing to be loaded there.
+    """
+    if not is_reference(name):
+        return named(name, eta=eta, epochs=epochs, batch=batch, weight_decay=weight_decay, mu=mu)
+    own = load(name)
+    if isinstance(own, LocalUpdate):
+        decay = own.weight_decay if weight_decay is None else weight_decay
+        return replace(own, eta=eta, epochs=epochs, batch=batch, weight_decay=decay)
+    if not callable(own) or isinstance(own, type):
+        raise InvalidUpdate(
+            f"{name} is not a client update; it must be a LocalUpdate, or a function "
+            "(module, x, y, generator) -> loss."
+        )
+    settings = {"eta": eta, "epochs": epochs, "batch": batch, "mu": mu}
+    settings |= {} if weight_decay is None else {"weight_decay": weight_decay}
+    given = accepted(own, settings, first=4)
+    return partial(own, **given) if given else own

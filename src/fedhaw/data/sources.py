@@ -5,7 +5,6 @@ What is found is checked against the published checksums. What is missing is dow
 first of these folders that was named.
 """
 
-import difflib
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from fedhaw.data.mnist import (
     mnist_5k,
     read_idx_files,
 )
+from fedhaw.names import OWN, is_reference, make, no_such
 
 ENVIRONMENT = "FEDHAW_DATA"
 
@@ -94,7 +94,9 @@ def load(
 
     Args:
         name_or_path: "mnist-5k" (comes with the installation), "mnist", "fashion-mnist",
-            "cifar10", "stanford-dogs", or an .npz file (see `fedhaw.data.archives`).
+            "cifar10", "stanford-dogs", an .npz file (see `fedhaw.data.archives`), or where a user's
+            own function that returns a `Dataset` stands, such as `my_data.py:digits`; it is given
+            `data_dir` if it has such a parameter.
         data_dir: folder to look in first, and to download to.
         download: fetch what is missing, data or weights, from its public source.
         progress: show progress bars, if there is a terminal to show them on.
@@ -107,13 +109,13 @@ def load(
     name = os.fspath(name_or_path)
     if name == "mnist-5k":  # needs no folder, so do not look for any
         return mnist_5k()
+    if is_reference(name):
+        return make(name, Dataset, data_dir=data_dir)
     search = _Search(search_folders(data_dir), download, progress, backbone)
     if source := _SOURCES.get(name):
         return source(search)
     if not name.endswith(".npz"):
-        close = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {close[0]}" if close else f"choose one of {', '.join(names())}"
-        raise DataError(f"There is no data set {name!r}; {hint}, or give a file ending in .npz.")
+        raise DataError(no_such("data set", name, names(), f"a file ending in .npz, or {OWN}"))
     places = [Path(name), *(folder / name for folder in search.folders)]
     return load_archive(next((path for path in places if path.is_file()), places[0]))
 

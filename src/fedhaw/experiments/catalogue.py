@@ -1,64 +1,26 @@
-"""The rules by lower-case name, what can be set on each, and the letter's values for it.
+"""What can be set on each rule, and the letter's values for it.
 
-A rule is named in recipes and on the command line; its options are the fields of its dataclass,
-except the two that the federation itself decides: the clients' learning rate and the proxy loss.
+A rule is named in recipes and on the command line, see `fedhaw.rules.registry`; its options are the
+fields of its dataclass, except the two that the federation itself decides: the clients' learning
+rate `eta` and the proxy loss `proxy`, wherever a rule has such a field.
 """
 
-import difflib
 import inspect
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args, get_type_hints
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from fedhaw.errors import FedhawError
-from fedhaw.rules import (
-    FedAdp,
-    FedAvg,
-    FedExP,
-    FedHAW,
-    FedHAWAuto,
-    FedHyperG,
-    FedLAW,
-    FedLWS,
-    InvalidRule,
-    ProxyLoss,
-    Rule,
-)
+from fedhaw.names import advice
+from fedhaw.rules import ProxyLoss, Rule
+from fedhaw.rules.registry import RuleEntry, UnknownRule, find
 
-RuleName: TypeAlias = Literal[
-    "fedavg", "fedadp", "fedhyper", "fedlws", "fedlaw", "fedhaw", "fedexp", "fedhaw-auto"
-]
 Family: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 """Which of the letter's three set-ups a federation is most like."""
-
-_CLASSES: dict[str, type[Any]] = {
-    "fedavg": FedAvg,
-    "fedadp": FedAdp,
-    "fedhyper": FedHyperG,
-    "fedlws": FedLWS,
-    "fedlaw": FedLAW,
-    "fedhaw": FedHAW,
-    "fedexp": FedExP,
-    "fedhaw-auto": FedHAWAuto,
-}
-TITLES: dict[str, str] = {
-    "fedavg": "FedAvg",
-    "fedadp": "FedAdp",
-    "fedhyper": "FedHyper",
-    "fedlws": "FedLWS",
-    "fedlaw": "FedLAW",
-    "fedhaw": "FedHAW",
-    "fedexp": "FedExP",
-    "fedhaw-auto": "FedHAW-auto",
-}
-"""How each rule's name is printed, the letter's as there."""
-
-NAMES: tuple[str, ...] = tuple(_CLASSES)
-OF_THE_LETTER = NAMES[:6]
 
 SET_BY_THE_FEDERATION = ("eta", "proxy")
 
@@ -72,9 +34,12 @@ _META_RATES: dict[tuple[Family, bool], tuple[float, float]] = {
 }
 """FedHAW's (eta_gamma, eta_lambda) of the letter, by set-up and whether uploads get lost."""
 
-
-class UnknownRule(FedhawError, ValueError):
-    """A rule or an option of a rule that does not exist, or a value it cannot have."""
+_NOTES = {
+    ("fedhaw", "eta_gamma"): "by data set, as in the letter",
+    ("fedhaw", "eta_lambda"): "by data set, as in the letter",
+    ("fedlaw", "optimiser"): "sgd for MNIST and the like, adam for CIFAR-10 and Stanford Dogs",
+}
+"""How the default of a rule's option is chosen, where it depends on the federation."""
 
 
 @dataclass(frozen=True)
@@ -94,50 +59,36 @@ class RuleOption:
     note: str = ""
 
 
-def check_rule_name(name: str) -> str:
-    """The name itself, if there is such a rule.
-
-    Raises:
-        UnknownRule: there is not; the sentence suggests one.
-    """
-    if name in _CLASSES:
-        return name
-    close = difflib.get_close_matches(name.lower(), NAMES, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(NAMES)}."
-    raise UnknownRule(f"There is no rule {name!r}; {hint}")
+def summary(rule: RuleEntry) -> str:
+    """One sentence on a rule: the first line of its file, or else of its class."""
+    first = equations(rule).partition("\n")[0]
+    return (first.partition(": ")[2] or first).rstrip(".")
 
 
-def summary(name: str) -> str:
-    """One sentence on a rule: the first line of its file."""
-    module = sys.modules[_CLASSES[check_rule_name(name)].__module__]
-    first = (module.__doc__ or "").splitlines()[0]
-    return first.partition(": ")[2].rstrip(".")
-
-
-def equations(name: str) -> str:
+def equations(rule: RuleEntry) -> str:
     """The whole account of a rule at the head of its file: equations, notes and reference."""
-    module = sys.modules[_CLASSES[check_rule_name(name)].__module__]
-    return inspect.cleandoc(module.__doc__ or "")
+    described = sys.modules[rule.cls.__module__].__doc__ or rule.cls.__doc__
+    return inspect.cleandoc(described or rule.title)
 
 
-def options(name: str) -> tuple[RuleOption, ...]:
+def options(rule: RuleEntry) -> tuple[RuleOption, ...]:
     """What can be set on a rule, in the order of its dataclass."""
-    cls = _CLASSES[check_rule_name(name)]
-    notes = {
-        ("fedhaw", "eta_gamma"): "by data set, as in the letter",
-        ("fedhaw", "eta_lambda"): "by data set, as in the letter",
-        ("fedlaw", "optimiser"): "sgd for MNIST and the like, adam for CIFAR-10 and Stanford Dogs",
-    }
+    hints = _hints(rule)
     return tuple(
         RuleOption(
             field.name,
-            _written(get_type_hints(cls)[field.name]),
-            None if field.default is MISSING else field.default,
-            notes.get((name, field.name), ""),
+            _written(hints[field.name]),
+            _default(field),
+            _NOTES.get((rule.key, field.name), ""),
         )
-        for field in fields(cls)
+        for field in _fields(rule)
         if field.name not in SET_BY_THE_FEDERATION
     )
+
+
+def needs_proxy(rule: RuleEntry) -> bool:
+    """Whether the federation has to give the rule a proxy loss."""
+    return any(field.name == "proxy" for field in _fields(rule))
 
 
 def letter_options(name: str, family: Family, lossy: bool) -> dict[str, object]:
@@ -152,26 +103,29 @@ def letter_options(name: str, family: Family, lossy: bool) -> dict[str, object]:
             return {}
 
 
-def check_options(name: str, given: Mapping[str, object]) -> dict[str, object]:
+def check_options(rule: RuleEntry, given: Mapping[str, object]) -> dict[str, object]:
     """The given options, converted to their types.
 
     Raises:
         UnknownRule: there is no such option, or not of this value.
     """
-    hints = get_type_hints(_CLASSES[check_rule_name(name)])
-    known = [option.name for option in options(name)]
+    hints = _hints(rule)
+    known = [option.name for option in options(rule)]
     checked: dict[str, object] = {}
     for key, value in given.items():
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            listed = f"its options are {', '.join(known)}" if known else "it has none"
-            hint = f"did you mean {close[0]}?" if close else f"{listed}."
-            raise UnknownRule(f"{name} has no option {key!r}; {hint}")
+            hint = advice(key, known) if known else "it has none."
+            raise UnknownRule(f"{rule.name} has no option {key!r}; {hint}")
         try:
             checked[key] = TypeAdapter(hints[key]).validate_python(value)
         except ValidationError as error:
             raise UnknownRule(
-                f"The option {key} of {name} is {value!r}; it must be {_written(hints[key])}."
+                f"The option {key} of {rule.name} is {value!r}; it must be {_written(hints[key])}."
+            ) from error
+        except PydanticUserError as error:
+            raise UnknownRule(
+                f"The option {key} of {rule.name} is of a type that cannot be written here, "
+                f"{_written(hints[key])}; leave it at its default."
             ) from error
     return checked
 
@@ -186,26 +140,32 @@ def build_rule(
     """A rule by name.
 
     Args:
-        name: one of `NAMES`.
+        name: see `fedhaw.rules.registry.find`.
         given: its options.
-        eta: the clients' learning rate, for FedHAW.
-        proxy: the proxy loss, for FedLAW.
+        eta: the clients' learning rate, for rules with a field `eta`.
+        proxy: the proxy loss, for rules with a field `proxy`.
 
     Raises:
         UnknownRule: no such rule or option, or a value that the rule refuses.
     """
-    values = check_options(name, given)
-    if name == "fedhaw":
+    rule = find(name)
+    values = check_options(rule, given)
+    by_name = {field.name: field for field in _fields(rule)}
+    if "eta" in by_name:
         values["eta"] = eta
-    if name == "fedlaw":
+    if "proxy" in by_name:
         if proxy is None:
-            raise UnknownRule("fedlaw needs a proxy loss; give the samples the server may see.")
+            raise UnknownRule(
+                f"{rule.name} needs a proxy loss; give the samples the server may see."
+            )
         values["proxy"] = proxy
+    for field in by_name.values():
+        if field.name not in values and field.default is field.default_factory is MISSING:
+            raise UnknownRule(f"{rule.name} needs the option {field.name}; it has no default.")
     try:
-        rule: Rule[Any] = _CLASSES[name](**values)
-    except InvalidRule as error:
-        raise UnknownRule(f"The options of {name} do not work: {error}") from error
-    return rule
+        return rule.cls(**values)
+    except Exception as error:  # a user's own rule may raise what it likes
+        raise UnknownRule(f"The options of {rule.name} do not work: {error}") from error
 
 
 def try_options(name: str, given: Mapping[str, object], eta: float) -> None:
@@ -237,14 +197,38 @@ def _never_called(model: Any) -> tuple[float, Any]:
     raise AssertionError(f"only stands in for a proxy loss; asked about {model!r}")
 
 
+def _fields(rule: RuleEntry) -> tuple[Field[Any], ...]:
+    cls: type = rule.cls
+    return tuple(field for field in fields(cls) if field.init) if is_dataclass(cls) else ()
+
+
+def _hints(rule: RuleEntry) -> dict[str, Any]:
+    try:
+        return get_type_hints(rule.cls)
+    except NameError as error:
+        raise UnknownRule(
+            f"A type of {rule.key} cannot be found ({error}); import it where the class stands."
+        ) from error
+
+
+def _default(field: Field[Any]) -> object:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return None if field.default is MISSING else field.default
+
+
 def _written(hint: Any) -> str:
     """A type as a user would write it: the words of a Literal, the names of the others."""
-    parts = get_args(hint)
-    if isinstance(hint, type):
-        names = {float: "a number", int: "a whole number", str: "text", tuple: "numbers"}
-        return names.get(hint, "nothing" if hint is type(None) else hint.__name__)
-    if getattr(hint, "__origin__", None) is Literal:
-        return " or ".join(str(part) for part in parts)
-    if getattr(hint, "__origin__", None) is tuple:
+    parts, origin = get_args(hint), get_origin(hint)
+    plain = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+    if hint in plain:
+        return plain[hint]
+    if hint is type(None):
+        return "nothing"
+    if origin is Literal:
+        return " or ".join(map(str, parts))
+    if origin is tuple and set(parts) <= {float, int}:
         return f"{len(parts)} numbers [a, b]"
-    return " or ".join(_written(part) for part in parts)
+    if origin in (Union, UnionType):
+        return " or ".join(map(_written, parts))
+    return hint.__name__ if isinstance(hint, type) and not parts else str(hint)

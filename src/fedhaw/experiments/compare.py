@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedhaw.experiments.catalogue import NAMES
 from fedhaw.experiments.recipe import Recipe, RecipeError, RuleChoice
 from fedhaw.experiments.sweep import Job, Watch, run_sweep
 from fedhaw.reports.comparison import Comparison, Group
 from fedhaw.reports.comparison import load as load_comparison
 from fedhaw.reports.metrics import ACCURACY, BYTES_DOWN, BYTES_UP, LOST, SERVER, TRAIN, Metric
+from fedhaw.rules.registry import RULES
 
 RUNS = "runs"
 
@@ -33,7 +33,7 @@ class ComparePlan:
     def __post_init__(self) -> None:
         names = [rule.name for rule in self.rules]
         if not names:
-            raise RecipeError(f"There is no rule to compare; choose from {', '.join(NAMES)}.")
+            raise RecipeError(f"There is no rule to compare; choose from {', '.join(RULES)}.")
         if twice := [name for name in names if names.count(name) > 1]:
             raise RecipeError(f"The rule {twice[0]} is named twice; name each one once.")
         if not self.seeds or len(set(self.seeds)) != len(self.seeds):
@@ -44,9 +44,9 @@ class ComparePlan:
         """All runs, seed by seed, so that every rule is seen early."""
         return tuple(
             Job(
-                rule.name,
+                rule.entry.folder,
                 self.recipe.with_(rule=rule.model_dump(), seed=seed),
-                self.out / RUNS / rule.name / f"seed-{seed}",
+                self.out / RUNS / rule.entry.folder / f"seed-{seed}",
             )
             for seed in self.seeds
             for rule in self.rules
@@ -75,8 +75,15 @@ def summary(
     """
     if target is None:
         target = comparison.target()
+    names = [group.rule for group in comparison.groups]
     return {
-        "rules": {group.rule: summary_of_rule(group, target) for group in comparison.groups},
+        "rules": {
+            # Two rules of users' own may have one name, but not one label.
+            group.label if names.count(group.rule) > 1 else group.rule: summary_of_rule(
+                group, target
+            )
+            for group in comparison.groups
+        },
         "settings": {
             **{k: v for k, v in plan.recipe.described().items() if k not in ("rule", "seed")},
             "rules": {

@@ -1,6 +1,7 @@
 """From a recipe to a run: its data, its split, its rule, and the simulation itself."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.data import DataError, Dataset, load, split
-from fedhaw.experiments.catalogue import build_rule
+from fedhaw.experiments.catalogue import build_rule, needs_proxy
 from fedhaw.experiments.recipe import Recipe
+from fedhaw.names import is_reference
 from fedhaw.rules import ProxyLoss, Rule
 
 if TYPE_CHECKING:
-    from fedhaw.clients import LocalUpdate
+    from fedhaw.clients import ClientUpdate
     from fedhaw.simulation import History
     from fedhaw.uplink import Uplink
 
@@ -92,10 +94,10 @@ def rule_from_recipe(
 
     Args:
         recipe: the federation.
-        proxy: the proxy loss; only FedLAW asks.
+        proxy: the proxy loss, for rules that ask for one.
 
     Raises:
-        UnknownRule: FedLAW without a proxy loss.
+        UnknownRule: a rule that asks for a proxy loss has got none.
     """
     return build_rule(recipe.rule.name, recipe.rule_options, eta=recipe.eta, proxy=proxy)
 
@@ -131,19 +133,20 @@ def check_recipe(recipe: Recipe) -> None:
     split_data(recipe, dataset)
     client_update(recipe)
     uplink_from_recipe(recipe)
-    with torch.device("meta"):  # shapes alone: nothing is allocated
+    # Shapes alone, so that nothing is allocated; a user's own model may want real numbers.
+    with nullcontext() if is_reference(recipe.model) else torch.device("meta"):
         build(recipe.model, dataset.input_shape, dataset.classes)
 
 
-def client_update(recipe: Recipe) -> "LocalUpdate":
+def client_update(recipe: Recipe) -> "ClientUpdate":
     """What a client does.
 
     Raises:
         InvalidUpdate: there is no such update.
     """
-    from fedhaw.clients import named
+    from fedhaw.clients import by_name
 
-    return named(
+    return by_name(
         recipe.client_update,
         eta=recipe.eta,
         epochs=recipe.epochs,
@@ -172,8 +175,10 @@ def run_recipe(
     """
     from fedhaw.simulation import Federation, simulate
 
+    entry = recipe.rule.entry
+
     def rule(federation: Federation) -> Rule[Any]:
-        proxy = federation.proxy_losses() if recipe.rule.name == "fedlaw" else None
+        proxy = federation.proxy_losses() if needs_proxy(entry) else None
         return rule_from_recipe(recipe, proxy)
 
     dataset, parts = training_data(recipe)
@@ -202,7 +207,7 @@ def run_recipe(
         device=recipe.device,
         out=out,
         checkpoint_every=recipe.checkpoint_every,
-        name=name or recipe.rule.name,
+        name=name or (entry.title if entry.reference else entry.name),
         on_round=on_round,
     )
 

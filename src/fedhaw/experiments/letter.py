@@ -17,8 +17,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias, get_args
 
-from fedhaw.experiments.catalogue import TITLES
 from fedhaw.experiments.recipe import Recipe, RecipeError
+from fedhaw.rules.registry import title_of
 
 DataName: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 TableName: TypeAlias = Literal["heterogeneous", "errors", "fedprox", "figure"]
@@ -150,14 +150,14 @@ def _heterogeneous(table: dict[str, Any], data: DataName, base: Recipe) -> Itera
     for rule, numbers in table[data].items():
         for alpha, number in zip(table["alphas"], numbers, strict=True):
             recipe = base.with_(alpha=alpha, rule=rule)
-            yield _cell(TITLES[rule], f"D_alpha {alpha:g}", recipe, number)
+            yield _cell(title_of(rule), f"D_alpha {alpha:g}", recipe, number)
 
 
 def _errors(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
     for rule, numbers in table[data].items():
         for loss_rate, number in zip(table["loss_rates"], numbers, strict=True):
             recipe = base.with_(alpha=table["alpha"], loss_rate=loss_rate, rule=rule)
-            yield _cell(TITLES[rule], f"p_e = {loss_rate:g}", recipe, number)
+            yield _cell(title_of(rule), f"p_e = {loss_rate:g}", recipe, number)
 
 
 def _fedprox(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
@@ -178,7 +178,7 @@ def _figure(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cel
     for rule in table["rules"]:
         recipe = base.with_(alpha=table["alpha"], loss_rate=table["loss_rate"], rule=rule)
         yield _cell(
-            TITLES[rule], f"p_e = {table['loss_rate']:g}", recipe, published[data][rule][column]
+            title_of(rule), f"p_e = {table['loss_rate']:g}", recipe, published[data][rule][column]
         )
 
 

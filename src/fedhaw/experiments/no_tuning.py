@@ -15,7 +15,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedhaw.experiments.catalogue import TITLES
 from fedhaw.experiments.federation import check_recipe, load_data
 from fedhaw.experiments.letter import SCALES, Scale
 from fedhaw.experiments.recipe import Recipe, RecipeError
@@ -24,6 +23,7 @@ from fedhaw.experiments.standings import Standings
 from fedhaw.experiments.sweep import Event, Job, Watch, run_sweep
 from fedhaw.files import write_text
 from fedhaw.reports import Table, read_run, to_csv, to_latex, to_markdown
+from fedhaw.rules.registry import RULES
 
 GRID = "fedhaw-grid"
 
@@ -146,7 +146,7 @@ class NoTuningPlan:
 
     def _job(self, cell: TuningCell, label: str, recipe: Recipe, seed: int, folder: str) -> Job:
         place = self.out / "runs" / "no-tuning" / cell.key / folder / f"seed-{seed}"
-        name = None if folder in TITLES else GRID
+        name = None if folder in RULES else GRID
         return Job(f"{cell.key} {label}", recipe.with_(seed=seed), place, name)
 
     def _cells_of(self, data: str) -> tuple[TuningCell, ...]:
@@ -277,7 +277,8 @@ def _scores(plan: NoTuningPlan, cell: TuningCell, rate: float) -> CellScores:
 
 def _write(plan: NoTuningPlan, done: list[CellScores], rates: dict[str, float]) -> Evidence:
     everything = evidence()
-    titles = {**TITLES, GRID: "FedHAW, best of a grid"}
+    titles = {name: rule.title for name, rule in RULES.items()}
+    titles[GRID] = "FedHAW, best of a grid"
     standings = Standings(
         tuple(done),
         everything["subject"],

@@ -31,18 +31,14 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from fedhaw.errors import FedhawError
-from fedhaw.experiments.catalogue import (
-    Family,
-    UnknownRule,
-    check_rule_name,
-    letter_options,
-    options,
-    try_options,
-)
+from fedhaw.experiments.catalogue import Family, letter_options, options, try_options
 from fedhaw.experiments.sentences import Where, first_sentence
+from fedhaw.names import fingerprint, is_reference
 from fedhaw.rules.lengths import LIMIT
+from fedhaw.rules.registry import RuleEntry, UnknownRule, find
 
 
 class RecipeError(FedhawError, ValueError):
@@ -53,7 +49,7 @@ class RuleChoice(BaseModel):
     """A rule by name, with the options that differ from the letter's.
 
     Attributes:
-        name: one of `fedhaw.experiments.catalogue.NAMES`.
+        name: of `fedhaw.rules.registry.RULES`, or where a user's own stands.
         options: the fields of the rule's dataclass.
     """
 
@@ -65,7 +61,12 @@ class RuleChoice(BaseModel):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        return check_rule_name(name)
+        return find(name).key
+
+    @property
+    def entry(self) -> RuleEntry:
+        """The rule itself, and what it is called."""
+        return find(self.name)
 
 
 # What the letter does for each kind of data; `mnist-5k` has its own, chosen so that the rules
@@ -105,7 +106,8 @@ class Recipe(BaseModel):
     """One federation.
 
     Attributes:
-        data: a data set's name, or FILE.npz.
+        data: a data set's name, or FILE.npz. Data, model, rule and client update may also be a
+            user's own, as `package.module:Name` or `file.py:Name`.
         data_dir: folder to look in first.
         train_samples: use only so many training samples, the first ones; None: all.
         split: "letter", "dirichlet", "iid", "shards", "holders", or FILE.npz[:NAME].
@@ -175,12 +177,22 @@ class Recipe(BaseModel):
     length_limit: float = Field(LIMIT, ge=0, allow_inf_nan=False)
     cohort: int | None = Field(None, ge=1)
     seed: int = Field(0, ge=0, lt=2**63)
-    engine: Literal["auto", "sequential", "processes", "stacked"] = "auto"
+    engine: str = "auto"
     workers: int | None = Field(None, ge=1)
     device: str = "cpu"
     deadline: float | None = Field(None, gt=0, allow_inf_nan=False)
     evaluate_every: int = Field(1, ge=1)
     checkpoint_every: int = Field(10, ge=1)
+
+    @field_validator("engine")
+    @classmethod
+    def _known_engine(cls, name: str) -> str:
+        if name != "auto":  # whoever names an engine needs torch in a moment anyway
+            from fedhaw.simulation.engines import ENGINES
+
+            if name not in ENGINES:
+                raise PydanticCustomError("literal_error", "", {"expected": str(ENGINES)[1:-1]})
+        return name
 
     @model_validator(mode="before")
     @classmethod
@@ -250,6 +262,9 @@ class Recipe(BaseModel):
         if not self.noisy_clients:  # runs from before there was this key are still the same runs
             del values["noisy_clients"]
         values["rule"] = {"name": self.rule.name, "options": _complete_options(self)}
+        own = (self.rule.name, self.data, self.model, self.client_update)
+        if sources := {name: fingerprint(name) for name in own if is_reference(name)}:
+            values["source"] = sources  # a user's own code that was changed gives another result
         return values
 
     def fingerprint(self) -> str:
@@ -285,7 +300,7 @@ def read_recipe(path: str | os.PathLike[str], **changes: object) -> Recipe:
 
 
 def _complete_options(recipe: Recipe) -> dict[str, Any]:
-    defaults = {option.name: option.default for option in options(recipe.rule.name)}
+    defaults = {option.name: option.default for option in options(recipe.rule.entry)}
     return {**defaults, **recipe.rule_options}
 
 

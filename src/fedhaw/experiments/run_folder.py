@@ -94,10 +94,14 @@ class RunFolder:
         theirs.pop("format", None)
         ours.pop("format", None)
         fewer = ours["recipe.rounds"] < theirs["recipe.rounds"]
+        # Whoever mends a rule that failed in its first round has no round to lose.
+        began = self.history.exists() and self.history.read_bytes().count(b"\n") > 1
         different = [
             key
             for key in dict.fromkeys([*theirs, *ours])
-            if theirs.get(key) != ours.get(key) and (key != "recipe.rounds" or fewer)
+            if theirs.get(key) != ours.get(key)
+            and (key != "recipe.rounds" or fewer)
+            and (began or not key.startswith("recipe.source."))
         ]
         if different:
             key = different[0]

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from fedhaw.experiments.catalogue import OF_THE_LETTER, TITLES, build_rule, letter_options
+from fedhaw.experiments.catalogue import build_rule, letter_options, needs_proxy
 from fedhaw.experiments.letter import letter
 from fedhaw.experiments.verdict import Verdict
 from fedhaw.files import write_text
 from fedhaw.reports import Column, Notation, Table
+from fedhaw.rules.registry import OF_THE_LETTER, find, title_of
 
 REPEATS = {"fedlaw": 2}  # a round of it takes seconds
 DEFAULT_REPEATS = 50
@@ -75,7 +76,7 @@ def server_time_table(timings: tuple[Timing, ...], notice: str | None = None) ->
     base = own["fedavg"].median
     rows = tuple(
         (
-            TITLES[rule],
+            title_of(rule),
             timing.median,
             published[rule],
             timing.median / base,
@@ -129,7 +130,7 @@ def _measure(name: str, device: str) -> Timing:
         w + step * torch.randn(clients, layout.size, generator=random).to(device) for _ in range(2)
     ]
     proxy: Any = None
-    if name == "fedlaw":
+    if needs_proxy(find(name)):
         x = torch.randn(10 * classes, features, generator=random).to(device)
         y = torch.randint(classes, (10 * classes,), generator=random).to(device)
         proxy = proxy_loss(module.to(device), torch.nn.functional.cross_entropy, x, y)

@@ -17,8 +17,7 @@ import numpy as np
 from fedhaw import __version__
 from fedhaw.flower.roster import order
 from fedhaw.history_file import FORMAT, HistoryError, HistoryFile, Record, parse
-
-_RULE_NAMES = {"FedHAWAuto": "fedhaw-auto", "FedHyperG": "fedhyper"}
+from fedhaw.rules.registry import name_of
 
 
 @dataclass(frozen=True)
@@ -144,15 +143,13 @@ def first_line(
 
 def describe_rule(rule: object) -> dict[str, Any]:
     """A rule's name and those of its hyper-parameters that are plain values."""
-    kind = type(rule).__name__
-    name = _RULE_NAMES.get(kind, kind.lower())
     values = {item.name: getattr(rule, item.name) for item in fields(rule)}  # type: ignore[arg-type]
     plain = {
         key: value
         for key, value in values.items()
         if value is None or isinstance(value, (bool, int, float, str))
     }
-    return {"name": name, **plain}
+    return {"name": name_of(type(rule)), **plain}
 
 
 def _length_of(path: Path, rounds: int) -> int:

@@ -3,12 +3,13 @@
 from fedhaw.models.evaluation import Evaluation, Evaluator
 from fedhaw.models.layout import Buffers, Entry, Layout, UnsupportedModule
 from fedhaw.models.learner import Loss
-from fedhaw.models.named import build
+from fedhaw.models.named import MODELS, build
 from fedhaw.models.perceptron import head, mlp
 from fedhaw.models.proxy import proxy_loss
 from fedhaw.models.resnet import cnn, resnet18
 
 __all__ = [
+    "MODELS",
     "Buffers",
     "Entry",
     "Evaluation",

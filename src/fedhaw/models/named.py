@@ -1,5 +1,7 @@
 """Models by name, fitted to a data set's samples and classes."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 
 from torch import nn
@@ -7,9 +9,7 @@ from torch import nn
 from fedhaw.models.layout import UnsupportedModule
 from fedhaw.models.perceptron import head, mlp
 from fedhaw.models.resnet import cnn, resnet18
-
-FORMS = ("logistic", "mlp", "mlp-W-W-...", "cnn", "resnet18", "resnet18-W", "head")
-"""The names `build` knows; W stands for a width."""
+from fedhaw.names import is_reference, make, no_such
 
 
 def build(name: str, input_shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -18,43 +18,78 @@ def build(name: str, input_shape: tuple[int, ...], classes: int) -> nn.Module:
     Args:
         name: ``"mlp"`` (the letter's, hidden layers 128-128), ``"mlp-200-100"`` for other hidden
             widths, ``"logistic"``, ``"cnn"``, ``"resnet18"``, ``"resnet18-16"`` for another width
-            than 64, or ``"head"`` (768-256-256-120 on the letter's features).
+            than 64, ``"head"`` (768-256-256-120 on the letter's features), or where a user's own
+            module, its class, or a function that makes it stands, such as `my_model.py:Net`.
+            A class or function is given those of the next two that are among its parameters.
         input_shape: of one sample: (F,), (H, W) or (C, H, W).
         classes: how many logits come out.
 
     Raises:
         UnsupportedModule: there is no such model, or not for samples of this shape.
     """
+    if is_reference(name):
+        return make(name, nn.Module, input_shape=input_shape, classes=classes)
     kind, *rest = name.split("-")
     # Eighteen digits fit 64 bits; longer widths are no model's.
     if not all(width.isdecimal() and len(width) < 19 and int(width) > 0 for width in rest):
         raise _unknown(name)
-    widths = [int(width) for width in rest]
+    form = _FORMS.get(kind)
+    if form is None or len(rest) > form.widths:
+        raise _unknown(name)
     try:
-        return _built(name, kind, widths, input_shape, classes)
+        return form.make(input_shape, [int(width) for width in rest], classes)
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
         raise UnsupportedModule(
             f"{name} does not fit this machine's memory; choose a smaller width."
         ) from error
 
 
-def _built(
-    name: str, kind: str, widths: list[int], input_shape: tuple[int, ...], classes: int
-) -> nn.Module:
-    match kind, widths:
-        case "mlp", _:
-            return mlp((prod(input_shape), *(widths or (128, 128)), classes))
-        case "logistic", []:
-            return mlp((prod(input_shape), classes))
-        case "head", []:
-            return head(prod(input_shape), classes)
-        case "cnn", []:
-            return cnn(_image_shape(name, input_shape), classes)
-        case "resnet18", [] | [_]:
-            channels, _, _ = _image_shape(name, input_shape)
-            width = widths[0] if widths else 64
-            return resnet18(classes, width, channels)
-    raise _unknown(name)
+@dataclass(frozen=True)
+class _Form:
+    """One kind of model.
+
+    Attributes:
+        make: (a sample's shape, widths, classes) -> module.
+        widths: how many widths may follow its name.
+        example: a name with widths, where there are any.
+    """
+
+    make: Callable[[tuple[int, ...], list[int], int], nn.Module]
+    widths: int = 0
+    example: str = ""
+
+
+def _mlp(shape: tuple[int, ...], widths: list[int], classes: int) -> nn.Module:
+    return mlp((prod(shape), *(widths or (128, 128)), classes))
+
+
+def _logistic(shape: tuple[int, ...], _: list[int], classes: int) -> nn.Module:
+    return mlp((prod(shape), classes))
+
+
+def _cnn(shape: tuple[int, ...], _: list[int], classes: int) -> nn.Module:
+    return cnn(_image_shape("cnn", shape), classes)
+
+
+def _resnet18(shape: tuple[int, ...], widths: list[int], classes: int) -> nn.Module:
+    channels, _, _ = _image_shape("resnet18", shape)
+    return resnet18(classes, widths[0] if widths else 64, channels)
+
+
+def _head(shape: tuple[int, ...], _: list[int], classes: int) -> nn.Module:
+    return head(prod(shape), classes)
+
+
+_FORMS = {
+    "mlp": _Form(_mlp, 1000, "mlp-200-100"),
+    "logistic": _Form(_logistic),
+    "cnn": _Form(_cnn),
+    "resnet18": _Form(_resnet18, 1, "resnet18-16"),
+    "head": _Form(_head),
+}
+
+MODELS = tuple(name for kind, form in _FORMS.items() for name in (kind, form.example) if name)
+"""The names `build` knows, with an example of each kind that may have widths."""
 
 
 def _image_shape(name: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -69,6 +104,4 @@ def _image_shape(name: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _unknown(name: str) -> UnsupportedModule:
-    return UnsupportedModule(
-        f"There is no model named {name!r}; choose one of {', '.join(FORMS)}, or pass a module."
-    )
+    return UnsupportedModule(no_such("model named", name, MODELS))

@@ -5,18 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedhaw.reports.runs import Run
-
-PRETTY = {
-    "fedavg": "FedAvg",
-    "fedadp": "FedAdp",
-    "fedhyper": "FedHyper",
-    "fedlws": "FedLWS",
-    "fedlaw": "FedLAW",
-    "fedhaw": "FedHAW",
-    "fedexp": "FedExP",
-    "fedhaw-auto": "FedHAW-auto",
-}
-"""The rules by their written names, in the order in which they are listed."""
+from fedhaw.rules.registry import RULES, title_of
 
 INCIDENTAL = frozenset(
     {
@@ -36,7 +25,7 @@ def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs by label; within one label every seed stands once and all settings agree."""
     by_name: defaultdict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        by_name[PRETTY.get(run.name, run.name)].append(run)
+        by_name[title_of(run.name)].append(run)
     groups: dict[str, list[Run]] = {}
     for name, members in by_name.items():
         by_settings: defaultdict[str, list[Run]] = defaultdict(list)
@@ -49,7 +38,7 @@ def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def sort_key(rule: str, label: str) -> tuple[int, str]:
     """Known rules in the order they are listed, then the others by label."""
-    known = list(PRETTY)
+    known = list(RULES)
     return (known.index(rule) if rule in known else len(known), label)
 
 

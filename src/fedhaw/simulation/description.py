@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedhaw.rules.registry import name_of
+
 _NAMES = {
-    "FedHAWAuto": "fedhaw-auto",
-    "FedHyperG": "fedhyper",
     "LocalUpdate": "local",
     "LetterUplink": "letter",
     "BurstyUplink": "bursty",
     "RecordedUplink": "recorded",
 }
-"""How classes are called in a history, where lower case is not enough."""
+"""How classes other than rules are called in a history, where lower case is not enough."""
 
 _MAY_CHANGE = ("rounds",)
 
@@ -95,8 +95,7 @@ def _value(flat: Mapping[str, Any], name: str) -> str:
 
 
 def _class_name(thing: object) -> str:
-    name = type(thing).__name__
-    return _NAMES.get(name, name.lower())
+    return _NAMES.get(type(thing).__name__) or name_of(type(thing))
 
 
 def _function_name(function: Callable[..., Any]) -> str:

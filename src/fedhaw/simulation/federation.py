@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedhaw.clients import ClientUpdate, LocalUpdate, named
+from fedhaw.clients import ClientUpdate, LocalUpdate, by_name
 from fedhaw.data import Dataset, label_counts, load, proxy_split, scaled_part
 from fedhaw.data import split as split_by_name
 from fedhaw.data.scales import Scale
@@ -284,7 +284,7 @@ def _made(function: Callable[[], nn.Module]) -> nn.Module:
 
 def _update(update: str | ClientUpdate, eta: float, epochs: int, batch: int) -> ClientUpdate:
     if isinstance(update, str):
-        return named(update, eta=eta, epochs=epochs, batch=batch)
+        return by_name(update, eta=eta, epochs=epochs, batch=batch)
     if isinstance(update, LocalUpdate):
         default = LocalUpdate()
         for name, value in (("eta", eta), ("epochs", epochs), ("batch", batch)):

@@ -20,7 +20,7 @@ from fedhaw.rules import LengthGuard, Rule
 from fedhaw.rules.lengths import LIMIT
 from fedhaw.simulation.checkpoints import Checkpoint
 from fedhaw.simulation.description import describe
-from fedhaw.simulation.engines import EngineName, create
+from fedhaw.simulation.engines import ENGINES, EngineName, create
 from fedhaw.simulation.engines.stacked import StackedEngine
 from fedhaw.simulation.federation import (
     Federation,
@@ -64,7 +64,7 @@ def simulate(
     scale: Scale = "matched",
     also_scales: Sequence[Scale] | Scale = (),
     evaluate_every: int = 1,
-    engine: EngineName = "auto",
+    engine: EngineName | str = "auto",
     workers: int | None = None,
     deadline: float | None = None,
     device: str | torch.device = "cpu",
@@ -133,7 +133,7 @@ def simulate(
     if deadline is not None:
         _check_number(deadline=deadline)
     _check_choice("stand_in", stand_in, get_args(StandIn))
-    _check_choice("engine", engine, get_args(EngineName))
+    _check_choice("engine", engine, ENGINES)
     if on_round is not None and not callable(on_round):
         raise InvalidSimulation(f"on_round is {on_round!r}; it must be a function of a record.")
     if out is not None and not isinstance(out, (str, os.PathLike)):

@@ -1,7 +1,7 @@
 """Making an engine by name, and choosing one when asked for `auto`."""
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedhaw.clients import ClientUpdate, LocalUpdate
 from fedhaw.models import Layout
 from fedhaw.models.learner import closed_form_sizes
+from fedhaw.names import no_such
 from fedhaw.rules.blocks import available_cores
 from fedhaw.simulation.engines.base import Engine
 from fedhaw.simulation.engines.federation import Federation, InvalidFederation
@@ -19,6 +20,9 @@ from fedhaw.simulation.engines.sequential import SequentialEngine
 from fedhaw.simulation.engines.stacked import StackedEngine
 
 EngineName: TypeAlias = Literal["auto", "sequential", "processes", "stacked"]
+
+ENGINES: tuple[str, ...] = get_args(EngineName)
+"""Every name that `create` knows."""
 
 SMALL_STEP = 4e6
 """Multiplications in one client's training step up to which calling the operations costs more."""
@@ -80,9 +84,7 @@ def create(
                 "The stacked engine trains all clients at once and cannot keep a deadline for one "
                 'of them; use engine="processes".'
             )
-    raise InvalidFederation(
-        f"There is no engine named {name!r}; choose auto, sequential, processes or stacked."
-    )
+    raise InvalidFederation(no_such("engine named", name, ENGINES, also=""))
 
 
 def choose(

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedhaw.errors import FedhawError
+from fedhaw.names import loaded_files
 from fedhaw.rules.blocks import available_cores
 from fedhaw.simulation.engines.base import ClientReport
 from fedhaw.simulation.engines.federation import Federation, one_thread
@@ -216,6 +217,8 @@ def _pickled(federation: Federation, handles: dict[str, object]) -> SharedTensor
         device=str(federation.device),
         **handles,  # type: ignore[arg-type]
     )
+    for own in loaded_files():  # a worker could not import them
+        cloudpickle.register_pickle_by_value(own)
     try:
         data = cloudpickle.dumps(assignment)
     except Exception as error:
