@@ -4,16 +4,14 @@ Where the blocks begin depends on the shapes alone, and what they give is taken 
 that results do not depend on the number of cores.
 """
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TypeVar
 
 import array_api_compat
 import numpy as np
 
 from fedhaw.rules.base import Array
+from fedhaw.rules.threads import available_cores, share_out
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -65,29 +63,17 @@ def in_order(
     @quietly
     def work() -> None:
         function = worker()
-        # Whoever is done with one takes the next: blocks differ in size, and cores in speed.
         for index, task in waiting:
             results[index] = function(task)
 
-    cores = available_cores() if isinstance(array, np.ndarray) and len(tasks) > 1 else 1
-    if cores == 1:
-        work()
-    else:
-        for running in [_pool(cores).submit(work) for _ in range(cores)]:
-            running.result()
+    spread = isinstance(array, np.ndarray) and len(tasks) > 1
+    share_out(work, available_cores() if spread else 1)
     return [results[index] for index in range(len(tasks))]
 
 
 def each(array: Array, action: Callable[[_T], None], tasks: Sequence[_T]) -> None:
     """Do something with every task, by all cores."""
     in_order(array, lambda: action, tasks)
-
-
-def available_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def on_cpu(array: Array) -> bool:
@@ -102,13 +88,3 @@ def _columns(W: Array, elements: int) -> int:
 
 def _cut(length: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, length)) for start in range(0, length, size)]
-
-
-@cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="fedhaw-rules")
-
-
-if hasattr(os, "register_at_fork"):
-    # A forked child has none of its parent's threads: it makes a pool of its own.
-    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -12,7 +12,7 @@ from fedhaw.clients import ClientUpdate, LocalUpdate
 from fedhaw.models import Layout
 from fedhaw.models.learner import closed_form_sizes
 from fedhaw.names import no_such
-from fedhaw.rules.blocks import available_cores
+from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines.base import Engine
 from fedhaw.simulation.engines.federation import Federation, InvalidFederation
 from fedhaw.simulation.engines.processes import ProcessesEngine

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedhaw.errors import FedhawError
 from fedhaw.names import loaded_files
-from fedhaw.rules.blocks import available_cores
+from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines.base import ClientReport
 from fedhaw.simulation.engines.federation import Federation, one_thread
 from fedhaw.simulation.engines.messages import Assignment, Task
