@@ -158,7 +158,7 @@ def test_a_non_finite_model_is_refused_by_name(
     received = np.array([True, False, True, False, True])
     expected, _ = rule.aggregate(state, replace(last, received=received))
     model, _, refused = fedhaw.aggregate_surviving(rule, state, poisoned)
-    assert refused == {"client-1": "is not finite", "client-3": "is not finite"}
+    assert refused == {"client-1": "not finite", "client-3": "not finite"}
     assert np.asarray(model).tobytes() == np.asarray(expected).tobytes()
 
 

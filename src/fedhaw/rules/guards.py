@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import TypeVar
 
+from fedhaw.loss_reasons import NOT_FINITE
 from fedhaw.rules.base import (
     Array,
     Client,
@@ -34,7 +35,7 @@ def checked(model: Array, current: Round) -> Array:
     rows = non_finite_rows(current.client_models)
     senders = [k for k in rows if current.arrived[k]]
     if senders:
-        raise InvalidClientModel([current.names[k] for k in senders], "is not finite")
+        raise InvalidClientModel([current.names[k] for k in senders], f"is {NOT_FINITE}")
     if not is_finite(current.global_model):
         raise InvalidRound("global_model is not finite; go back to a checkpoint that is.")
     raise InvalidRound(
@@ -72,5 +73,5 @@ def aggregate_surviving(
                 current.client_models[k] = current.global_model
                 arrived[k] = False
         model, state = rule.aggregate(state, replace(current, received=arrived))
-        return model, state, dict.fromkeys(refusal.clients, refusal.reason)
+        return model, state, dict.fromkeys(refusal.clients, refusal.reason.removeprefix("is "))
     return model, state, {}

@@ -1,9 +1,6 @@
 """The server's step: the rule learns the parameters, and running statistics are averaged.
 
-Running means and variances that travel behind the parameters are no part of what gradient descent
-moves: a rule that took their changes for gradients, or scaled a variance by exp(gamma), would be
-wrong. So a rule sees the first columns of the matrix only, and the others are averaged with the
-weights that the rule has just given the clients.
+A rule sees the first columns of the matrix only; see `fedhaw.rules.buffers` for the others.
 """
 
 from collections.abc import Sequence
@@ -18,6 +15,7 @@ from torch import Tensor
 
 from fedhaw.models import Layout
 from fedhaw.rules import Round, Rule, aggregate_surviving
+from fedhaw.rules.buffers import averaged_buffers
 from fedhaw.simulation.engines.federation import one_thread
 
 SMALL_ROUND = 4_000_000
@@ -27,7 +25,7 @@ then take a hundred times as long."""
 
 
 @dataclass(frozen=True, eq=False)
-class Entering:
+class Uploads:
     """What the server holds when a round's uploads are in, the stand-ins in place.
 
     Attributes:
@@ -52,7 +50,7 @@ class Entering:
         Whoever was refused has the global model's buffers, as well as its parameters, from here on.
         """
         learnt = self.layout.parameters
-        entering = Round(
+        current = Round(
             global_model=self.global_model[:learnt],
             client_models=self.client_models[:, :learnt],
             num_examples=self.num_examples,
@@ -61,7 +59,7 @@ class Entering:
             layers=[layer for layer in self.layout.layers if layer.stop <= learnt],
         )
         with one_thread() if self.client_models.numel() <= SMALL_ROUND else nullcontext():
-            new, state, refused = aggregate_surviving(rule, state, entering)
+            new, state, refused = aggregate_surviving(rule, state, current)
         for position, client in enumerate(self.clients):
             if client in refused:
                 self.client_models[position, learnt:] = self.global_model[learnt:]
@@ -72,17 +70,7 @@ class Entering:
         learnt = self.layout.parameters
         if learnt == self.layout.size:
             return parameters
-        weights = torch.from_numpy(self._weights(state)).to(self.client_models.device)
-        # Float64 and weights of 0 or more: the mean of variances is never below 0.
-        buffers = weights @ self.client_models[:, learnt:].double()
-        return torch.cat([parameters, buffers.to(parameters.dtype)])
-
-    def _weights(self, state: Any) -> NDArray[np.float64]:
-        """The weights of a rule that has some for these clients; FedAvg's otherwise."""
-        weights = np.asarray(getattr(state, "weights", ()), dtype=np.float64)
-        named = tuple(getattr(state, "clients", ())) == tuple(self.clients)
-        usable = named and weights.shape == (len(self.clients),) and bool((weights >= 0).all())
-        if not usable or not 0 < weights.sum() < np.inf:
-            weights = self.num_examples.astype(np.float64)
-        normalised: NDArray[np.float64] = weights / weights.sum()
-        return normalised
+        rows = self.client_models[:, learnt:]
+        return torch.cat(
+            [parameters, averaged_buffers(rows, state, self.clients, self.num_examples)]
+        )

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedhaw.history_file import Record
+from fedhaw.loss_reasons import NOTHING_ARRIVED, UPLINK
 from fedhaw.models import Evaluator
 from fedhaw.rules import LengthGuard, Rule
-from fedhaw.simulation.aggregation import Entering
+from fedhaw.simulation.aggregation import Uploads
 from fedhaw.simulation.engines import ClientReport, Engine
 from fedhaw.simulation.engines.failures import same_exception
 from fedhaw.simulation.federation import Federation, InvalidSimulation
@@ -34,8 +35,6 @@ Lost: TypeAlias = dict[Any, str]
 logger = logging.getLogger(__name__)
 
 BYTES_A_NUMBER = 4
-UPLINK = "uplink"
-NOTHING_ARRIVED = "nothing arrived; the model stayed"
 
 
 @dataclass
@@ -104,12 +103,12 @@ class Loop:
             lost |= absurd
             clock.lap("train")
 
-            entering = self._round(w, cohort, buffer, lost, progress.last)
-            if entering is not None:
+            uploads = self._round(w, cohort, buffer, lost, progress.last)
+            if uploads is not None:
                 before = progress.state
-                new, progress.state, refused = entering.aggregate(self.rule, before)
+                new, progress.state, refused = uploads.aggregate(self.rule, before)
                 learnt = _checked(new, w[: federation.layout.parameters], buffer)
-                w = entering.with_buffers(learnt, progress.state)
+                w = uploads.with_buffers(learnt, progress.state)
                 lost |= refused
                 if progress.last is not None:
                     progress.last.keep(cohort, buffer, lost)
@@ -156,7 +155,7 @@ class Loop:
         W: Tensor,
         lost: Lost,
         last: LastModels | None,
-    ) -> Entering | None:
+    ) -> Uploads | None:
         """What is aggregated, the stand-ins in place; None when nothing arrived."""
         arrived = np.array([client not in lost for client in cohort], dtype=np.bool_)
         received: NDArray[np.bool_] = arrived
@@ -171,7 +170,7 @@ class Loop:
                 received = last.fill(cohort, W, arrived, w)
             case _:
                 fill_with_global(W, arrived, w)
-        return Entering(
+        return Uploads(
             layout=self.federation.layout,
             global_model=w,
             client_models=W,

@@ -6,27 +6,22 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-NOT_FINITE = "not finite"
-NO_DATA = "no samples"
-_EXCEPTION = "exception: "
+from fedhaw.loss_reasons import NO_SAMPLES, NOT_FINITE, OUT_OF_MEMORY, exception, exception_class
 
 
 def reason(error: BaseException) -> str:
     """What to say of an exception that a client's training raised."""
     text = str(error).strip()
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in text:
-        return "out of memory"
+        return OUT_OF_MEMORY
     first_line = text.splitlines()[0] if text else ""
-    return f"{_EXCEPTION}{type(error).__name__}: {first_line}".rstrip(": ")
+    return exception(f"{type(error).__name__}: {first_line}")
 
 
 def same_exception(failures: Sequence[str | None]) -> str | None:
     """What every client with samples failed of, where that is one kind of exception."""
-    of_clients = [failure for failure in failures if failure != NO_DATA]
-    kinds = {
-        failure.split(":")[1] if failure and failure.startswith(_EXCEPTION) else None
-        for failure in of_clients
-    }
+    of_clients = [failure for failure in failures if failure != NO_SAMPLES]
+    kinds = {exception_class(failure) for failure in of_clients}
     return of_clients[0] if len(kinds) == 1 and None not in kinds else None
 
 

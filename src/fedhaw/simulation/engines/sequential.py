@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from fedhaw.clients import Trainer
+from fedhaw.loss_reasons import NO_SAMPLES
 from fedhaw.simulation.engines.base import ClientReport
-from fedhaw.simulation.engines.failures import NO_DATA, reason, unusable
+from fedhaw.simulation.engines.failures import reason, unusable
 from fedhaw.simulation.engines.federation import Federation, one_thread
 
 
@@ -77,7 +78,7 @@ def train_one(
             length = moved(global_model, model, federation.layout.parameters)
             out.copy_(model)
         else:
-            failure = NO_DATA
+            failure = NO_SAMPLES
     except (Exception, SystemExit) as error:
         failure = reason(error)
     seconds = time.perf_counter() - begin

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from fedhaw.clients import LocalUpdate
 from fedhaw.clients.cohort import CohortTrainer
+from fedhaw.loss_reasons import NO_SAMPLES
 from fedhaw.models.batches import batch_norms
 from fedhaw.models.stack import Stack, stack
 from fedhaw.simulation.engines.base import ClientReport
-from fedhaw.simulation.engines.failures import NO_DATA, reason, unusable
+from fedhaw.simulation.engines.failures import reason, unusable
 from fedhaw.simulation.engines.federation import Federation, InvalidFederation, one_thread
 from fedhaw.simulation.engines.sequential import moved, train_one, trainer
 
@@ -63,7 +64,7 @@ class StackedEngine:
         federation = self._federation
         federation.check(cohort)
         reports = {
-            position: ClientReport(client, math.nan, 0.0, NO_DATA)
+            position: ClientReport(client, math.nan, 0.0, NO_SAMPLES)
             for position, client in enumerate(cohort)
         }
         # Only a client with samples has anything to train; equal sizes keep the cohort's order.

@@ -1,0 +1,24 @@
+"""Why a client's model is missing from a round, in the words of logs, metrics and histories."""
+
+UPLINK = "uplink"
+NOT_FINITE = "not finite"
+NO_SAMPLES = "no samples"
+OUT_OF_MEMORY = "out of memory"
+NO_REPLY = "no reply before the deadline"
+
+NOTHING_ARRIVED = "nothing arrived; the model stayed"
+"""What is said of a round in which everybody was lost."""
+
+_EXCEPTION = "exception: "
+
+
+def exception(what: str) -> str:
+    """The reason that a client raised an exception, named with its class."""
+    return f"{_EXCEPTION}{what}".rstrip(": ")
+
+
+def exception_class(reason: str | None) -> str | None:
+    """The class of the exception that a reason names; None for any other reason."""
+    if reason is None or not reason.startswith(_EXCEPTION):
+        return None
+    return reason.removeprefix(_EXCEPTION).partition(":")[0]
