@@ -4,6 +4,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from fedhaw.checkpoints import CheckpointError
 from fedhaw.errors import FedhawError, MissingExtra
 from fedhaw.rules import (
     FedAdp,
@@ -21,7 +22,6 @@ from fedhaw.rules import (
     Round,
     Rule,
     State,
-    StateFileError,
     aggregate_surviving,
     load_state,
     save_state,
@@ -50,6 +50,7 @@ _SIMULATION = {
 }
 
 __all__ = [
+    "CheckpointError",
     "FedAdp",
     "FedAvg",
     "FedExP",
@@ -67,7 +68,6 @@ __all__ = [
     "Round",
     "Rule",
     "State",
-    "StateFileError",
     "__version__",
     "aggregate_surviving",
     "load_state",

@@ -2,11 +2,16 @@
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from fedhaw.errors import FedhawError
+
+if sys.platform != "win32":  # Windows has no such locks; two runs in one folder go unnoticed there
+    import fcntl
 
 
 class FileWriteError(FedhawError, OSError):
@@ -32,10 +37,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(target)
         _flush_to_disk(target.parent)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise FileWriteError(
-            f"Could not write {target}: {reason}; free some space or choose another folder."
-        ) from error
+        raise unwritable(target, error) from error
     finally:
         # Where the folder itself is wrong, the sentence above must not be lost to this.
         with suppress(OSError):
@@ -52,6 +54,50 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write `data`, all of it or nothing."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """A context in which nobody else holds the lock of this name; an empty file remains.
+
+    Raises:
+        FileWriteError: another run holds it, or it cannot be made.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab")
+    except OSError as error:
+        raise unwritable(path, error) from error
+    with file:
+        lock(file, path)
+        yield
+
+
+def lock(file: IO[bytes], path: Path) -> None:
+    """An open file's lock is taken, until the file is closed or the process ends.
+
+    Raises:
+        FileWriteError: another run holds it.
+    """
+    if sys.platform == "win32":
+        return
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise FileWriteError(
+            f"Another run is writing {path}; wait for it or choose another folder."
+        ) from error
+    except OSError:
+        # Some network file systems have no locks.
+        return
+
+
+def unwritable(path: Path, error: OSError) -> FileWriteError:
+    """The sentence to raise when the system says that `path` cannot be written."""
+    reason = error.strerror or str(error)
+    return FileWriteError(
+        f"Could not write {path}: {reason}; free some space or choose another folder."
+    )
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -10,15 +10,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fedhaw.errors import FedhawError
-from fedhaw.files import FileWriteError
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks; two runs in one folder are not noticed there.
-    fcntl = None  # type: ignore[assignment]
+from fedhaw.files import lock, unwritable
 
 FORMAT = 1
 FILE_NAME = "history.jsonl"
@@ -122,22 +117,33 @@ class HistoryFile:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[bytes] = path.open("ab")
+            # Unbuffered: of a line that did not fit on the disk nothing must linger.
+            self._file = path.open("ab", buffering=0)
         except OSError as error:
-            raise _unwritable(path, error) from error
-        self._lock()
+            raise unwritable(path, error) from error
+        try:
+            lock(self._file, path)
+        except BaseException:
+            self._file.close()
+            raise
 
     def cut(self, end: int) -> None:
         """Keep only the first `end` bytes."""
         self._write(lambda: os.ftruncate(self._file.fileno(), end))
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a line, at once."""
-        line = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        """Add a line, at once and whole, or not at all."""
+        text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        line = memoryview(text.encode() + b"\n")
 
         def write() -> None:
-            self._file.write(line.encode() + b"\n")
-            self._file.flush()
+            end, done = os.fstat(self._file.fileno()).st_size, 0
+            try:
+                while done < len(line):
+                    done += self._file.write(line[done:])
+            except OSError:
+                os.ftruncate(self._file.fileno(), end)
+                raise
 
         self._write(write)
 
@@ -147,35 +153,10 @@ class HistoryFile:
 
     def close(self) -> None:
         """Let go of the file."""
-        try:
-            self._file.close()
-        except OSError:
-            # What could not be flushed was reported when it was appended.
-            return
+        self._file.close()
 
     def _write(self, action: Any) -> None:
         try:
             action()
         except OSError as error:
-            raise _unwritable(self.path, error) from error
-
-    def _lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._file.close()
-            raise FileWriteError(
-                f"Another run is writing {self.path}; wait for it or choose another folder."
-            ) from error
-        except OSError:
-            # Some network file systems have no locks.
-            return
-
-
-def _unwritable(path: Path, error: OSError) -> FileWriteError:
-    reason = error.strerror or str(error)
-    return FileWriteError(
-        f"Could not write {path}: {reason}; free some space or choose another folder."
-    )
+            raise unwritable(self.path, error) from error

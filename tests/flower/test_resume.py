@@ -1,7 +1,9 @@
 """A server killed after any round goes on as if nothing had happened."""
 
+import errno
 import json
-import tracemalloc
+import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +12,12 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from numpy.typing import NDArray
+from tests.checkpoints import first_format
 
 import fedhaw
-from fedhaw.flower import Checkpoint, CheckpointError, RuleStrategy
-from fedhaw.flower.checkpoints import load, save
+from fedhaw.checkpoints import read
+from fedhaw.files import FileWriteError
+from fedhaw.flower import CheckpointError, RuleStrategy
 from fedhaw.rules import Rule
 from fedhaw.simulation.history import History
 
@@ -150,14 +154,20 @@ def test_a_checkpoint_of_another_model_or_rule_is_refused(
         RuleStrategy(fedhaw.FedAvg(), checkpoint=file).start(grid, other, 2)
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
 @pytest.mark.parametrize("damage", ["cut", "flipped", "foreign", "empty"])
-def test_a_damaged_checkpoint_is_said_clearly(
-    damage: str, tmp_path: Path, flower: SimpleNamespace, arrays: ArrayRecord
+def test_a_damaged_checkpoint_gives_way_or_is_said_clearly(
+    damage: str, rounds: int, tmp_path: Path, flower: SimpleNamespace, arrays: ArrayRecord
 ) -> None:
     file = tmp_path / "c.safetensors"
+
+    def strategy() -> RuleStrategy:
+        return RuleStrategy(fedhaw.FedAvg(), checkpoint=file, fraction_evaluate=0.0)
+
     grid = flower.Grid(federation(flower))
-    RuleStrategy(fedhaw.FedAvg(), checkpoint=file, fraction_evaluate=0.0).start(grid, arrays, 1)
-    data = bytearray(file.read_bytes())
+    strategy().start(grid, arrays, rounds)
+    last = tmp_path / f"c-{rounds:06d}.safetensors"
+    data = bytearray(last.read_bytes())
     if damage == "cut":
         data = data[:-5]
     elif damage == "flipped":
@@ -166,9 +176,148 @@ def test_a_damaged_checkpoint_is_said_clearly(
         data = bytearray(b"something else entirely")
     else:
         data = bytearray()
-    file.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"c\.safetensors"):
-        RuleStrategy(fedhaw.FedAvg(), checkpoint=file).start(grid, arrays, 2)
+    last.write_bytes(data)
+    if rounds == 1:
+        with pytest.raises(CheckpointError, match=r"c-000001\.safetensors.*resume_from=0"):
+            strategy().start(grid, arrays, 2)
+    else:
+        assert sorted(strategy().start(grid, arrays, 3).train_metrics_clientapp) == [2, 3]
+
+
+def test_the_last_rounds_are_kept_and_can_be_gone_back_to(
+    tmp_path: Path, flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    file, history = tmp_path / "c.safetensors", tmp_path / "history.jsonl"
+
+    def strategy(resume_from: int | None = None) -> RuleStrategy:
+        return RuleStrategy(
+            fedhaw.FedHAWAuto(),
+            fraction_evaluate=0.0,
+            checkpoint=file,
+            history=history,
+            resume_from=resume_from,
+        )
+
+    def run(rounds: int, resume_from: int | None = None) -> list[int]:
+        result = strategy(resume_from).start(flower.Grid(federation(flower)), arrays, rounds)
+        return sorted(result.train_metrics_clientapp)
+
+    def kept() -> list[str]:
+        return sorted(file.name for file in tmp_path.glob("c*"))
+
+    numbered = [f"c-00000{number}.safetensors" for number in range(9)]
+    assert run(5) == [1, 2, 3, 4, 5]
+    assert kept() == [*numbered[3:6], "c.safetensors"]
+    assert file.read_bytes() == (tmp_path / numbered[5]).read_bytes()
+    whole = file.read_bytes()
+
+    assert run(3, resume_from=3) == []
+    assert kept() == [numbered[3]]
+    assert len(History.read(history).records) == 3
+    assert run(5) == [4, 5]
+    assert file.read_bytes() == whole
+
+    with pytest.raises(CheckpointError, match=r"no checkpoint of round 2 .* only 3, 4, 5; choose"):
+        run(6, resume_from=2)
+    assert run(1, resume_from=0) == [1]
+    assert kept() == [numbered[1], "c.safetensors"]
+
+
+def test_two_runs_do_not_share_a_checkpoint(
+    tmp_path: Path, flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    def start(evaluate: Any = None) -> None:
+        RuleStrategy(
+            fedhaw.FedAvg(), checkpoint=tmp_path / "c.safetensors", fraction_evaluate=0.0
+        ).start(flower.Grid(federation(flower)), arrays, 1, evaluate_fn=evaluate)
+
+    def second(server_round: int, _: ArrayRecord) -> None:
+        with pytest.raises(FileWriteError, match="Another run is writing"):
+            start()
+
+    start(second)
+    start()
+
+
+def test_a_full_disk_is_said_and_tried_again(
+    tmp_path: Path,
+    flower: SimpleNamespace,
+    arrays: ArrayRecord,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    working = os.fsync
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def disk(server_round: int, _: ArrayRecord) -> None:
+        monkeypatch.setattr("os.fsync", full if server_round in (2, 3) else working)
+
+    def run(name: str, evaluate: Any) -> bytes:
+        RuleStrategy(
+            fedhaw.FedAvg(),
+            fraction_evaluate=0.0,
+            checkpoint=tmp_path / f"{name}.safetensors",
+            checkpoint_every=2,
+            history=tmp_path / f"{name}.jsonl",
+        ).start(flower.Grid(federation(flower)), arrays, 6, evaluate_fn=evaluate)
+        return (tmp_path / f"{name}.safetensors").read_bytes()
+
+    assert run("full", disk) == run("whole", None)
+    assert caplog.text.count("No space left on device") == 2
+    # Round 2 was due and round 3 tried again; round 4, due anyway, is the first that was written.
+    numbers = sorted(file.name for file in tmp_path.glob("full-*"))
+    assert numbers == ["full-000004.safetensors", "full-000006.safetensors"]
+    assert len(History.read(tmp_path / "full.jsonl").records) == 6
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_changed_rule_is_said_and_goes_on(
+    tmp_path: Path,
+    flower: SimpleNamespace,
+    arrays: ArrayRecord,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def run(rounds: int, rule: Rule[Any]) -> str:
+        caplog.clear()
+        strategy = RuleStrategy(rule, checkpoint=tmp_path / "c.safetensors", fraction_evaluate=0.0)
+        strategy.start(flower.Grid(federation(flower)), arrays, rounds)
+        return caplog.text
+
+    old, new = fedhaw.FedLWS(clip=(0.5, 2.0)), fedhaw.FedLWS(clip=(0.5, 3.0))
+    run(1, old)
+    assert "is not what it was" not in run(2, old)
+    assert "clip: [0.5, 2.0] vs [0.5, 3.0]" in run(3, new)
+    monkeypatch.setattr(fedhaw.FedLWS, "version", 2, raising=False)
+    assert "version: nothing vs 2" in run(4, new)
+
+
+def test_a_checkpoint_of_the_first_version_goes_on(
+    tmp_path: Path, flower: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "checkpoint.safetensors"
+    shutil.copy(first_format.FOLDER / file.name, file)
+
+    def run(name: str) -> RuleStrategy:
+        strategy = RuleStrategy(
+            first_format.RULE, fraction_evaluate=0.0, checkpoint=tmp_path / name
+        )
+        nodes = {k: flower.moving(k, 0.125 * k, 8 + k) for k in range(3)}
+        strategy.start(flower.Grid(nodes), first_format.initial_arrays(), 6)
+        return strategy
+
+    old, new = run(file.name), run("new.safetensors")
+    assert [report.server_round for report in old.reports] == [5, 6]
+    assert "is not what it was" not in caplog.text
+    assert read(file)["model"].arrays[""] == pytest.approx(
+        read(tmp_path / "new.safetensors")["model"].arrays[""]
+    )
+    assert old.state.step == pytest.approx(new.state.step)
+    file.write_bytes((first_format.FOLDER / file.name).read_bytes().replace(b"?", b"!"))
+    with pytest.raises(CheckpointError, match="checksum"):
+        read(file)
 
 
 def test_the_checkpoint_is_plain_safetensors(
@@ -258,28 +407,3 @@ def test_after_a_resume_a_client_that_stays_away_keeps_its_weight(
     strategy.start(flower.Grid(nodes), arrays, num_rounds=2)
     assert list(strategy.reports[0].lost) == ["2"]
     assert strategy.reports[0].weights["2"] == pytest.approx(12 / 46)
-
-
-def test_a_checkpoint_of_a_matrix_with_gaps_makes_no_copy_of_it(tmp_path: Path) -> None:
-    """FedHAW keeps the learnt columns of a wider matrix, ten models or more of them."""
-    matrix = np.random.default_rng(0).random((8, 300_000), dtype=np.float32)
-    kept = Checkpoint(
-        server_round=1,
-        model=matrix[0, :-100],
-        rest={},
-        state={"previous": matrix[:, :-100]},
-        state_description="",
-        examples={},
-        nodes={},
-        cohort=0,
-        arrays=[],
-        rule="",
-    )
-    tracemalloc.start()
-    save(kept, tmp_path / "c.safetensors")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < matrix.nbytes / 8
-    found = load(tmp_path / "c.safetensors")
-    assert found is not None
-    np.testing.assert_array_equal(found.state["previous"], matrix[:, :-100])

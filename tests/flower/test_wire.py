@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedhaw.flower import WireLayout
-from fedhaw.flower.wire import Unreadable, look, look_flat, npy_header, pack
+from fedhaw.flower.wire import Unreadable, decoded, decoded_flat, npy_header, pack
 
 DTYPES = st.sampled_from([np.float16, np.float32, np.float64, np.int64, np.uint8, np.bool_])
 ARRAYS = DTYPES.flatmap(
@@ -24,9 +24,9 @@ ARRAYS = DTYPES.flatmap(
 @given(ARRAYS, st.booleans())
 def test_looking_gives_what_flower_gives(values: Any, fortran: bool) -> None:
     array = Array(np.asfortranarray(values) if fortran and values.ndim else values)
-    np.testing.assert_array_equal(look(array), array.numpy())
-    assert look(array).dtype == values.dtype
-    assert not look(array).flags.writeable or not values.size
+    np.testing.assert_array_equal(decoded(array), array.numpy())
+    assert decoded(array).dtype == values.dtype
+    assert not decoded(array).flags.writeable or not values.size
 
 
 @given(ARRAYS)
@@ -38,11 +38,11 @@ def test_packing_writes_the_bytes_that_flower_writes(values: Any) -> None:
 def test_the_quick_look_sees_the_same_or_declines(values: Any) -> None:
     if values.size:
         header = npy_header(values.shape, values.dtype.str)
-        quick = look_flat(Array(values), header, values.size, values.dtype)
+        quick = decoded_flat(Array(values), header, values.size, values.dtype)
         np.testing.assert_array_equal(quick, values.reshape(-1))
-        assert look_flat(Array(values), header, values.size + 1, values.dtype) is None
+        assert decoded_flat(Array(values), header, values.size + 1, values.dtype) is None
     other = npy_header((*values.shape, 2), values.dtype.str)
-    assert look_flat(Array(values), other, values.size, values.dtype) is None
+    assert decoded_flat(Array(values), other, values.size, values.dtype) is None
 
 
 @given(st.binary(max_size=300), st.booleans())
@@ -50,14 +50,14 @@ def test_any_bytes_are_read_or_refused_never_worse(data: bytes, magic: bool) -> 
     content = (b"\x93NUMPY\x01\x00" if magic else b"") + data
     array = Array(dtype="float32", shape=(3,), stype="numpy.ndarray", data=content)
     with contextlib.suppress(Unreadable):
-        look(array)
+        decoded(array)
 
 
 def test_other_serialisations_are_refused() -> None:
     whole = Array(np.zeros(3))
     array = Array(dtype="float64", shape=(3,), stype="pickle", data=whole.data)
     with pytest.raises(Unreadable, match="pickle"):
-        look(array)
+        decoded(array)
 
 
 def named(**shapes: tuple[int, ...]) -> ArrayRecord:

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from suite import Federation
+from tests.checkpoints import first_format
 
 import fedhaw
-from fedhaw.rules import StateFileError, load_state, save_state
+from fedhaw import CheckpointError, load_state, save_state
+from fedhaw.checkpoints import Part, write
 
 RULE = fedhaw.FedHAW(0.1, 1e-3, 1e-2)
 
@@ -27,29 +29,29 @@ def test_a_truncated_file(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> No
     whole = file.read_bytes()
     for length in {0, 4, 8, 40, len(whole) // 2, len(whole) - 1}:
         file.write_bytes(whole[:length])
-        with pytest.raises(StateFileError, match=r"state.*truncated or foreign"):
+        with pytest.raises(CheckpointError, match=r"state.*truncated or foreign"):
             load_state(RULE, file)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(StateFileError, match="nowhere"):
+    with pytest.raises(CheckpointError, match="nowhere"):
         load_state(RULE, tmp_path / "nowhere")
 
 
 def test_foreign_files(tmp_path: Path) -> None:
     file = tmp_path / "other"
     save_file({"weight": np.zeros(3)}, file)
-    with pytest.raises(StateFileError, match="not a fedhaw state"):
+    with pytest.raises(CheckpointError, match="not a fedhaw state"):
         load_state(RULE, file)
     file.write_bytes(b"PK\x03\x04" + bytes(100))
-    with pytest.raises(StateFileError, match="truncated or foreign"):
+    with pytest.raises(CheckpointError, match="truncated or foreign"):
         load_state(RULE, file)
 
 
 def test_a_newer_format(tmp_path: Path) -> None:
     file = tmp_path / "new"
     save_file({}, file, metadata={"format": "fedhaw-state", "version": "99", "state": "{}"})
-    with pytest.raises(StateFileError, match="upgrade fedhaw"):
+    with pytest.raises(CheckpointError, match="upgrade fedhaw"):
         load_state(RULE, file)
 
 
@@ -60,18 +62,35 @@ def test_a_newer_format(tmp_path: Path) -> None:
 def test_a_damaged_description(tmp_path: Path, description: str) -> None:
     file = tmp_path / "damaged"
     save_file({}, file, metadata={"format": "fedhaw-state", "version": "1", "state": description})
-    with pytest.raises(StateFileError, match="damaged"):
+    with pytest.raises(CheckpointError, match="damaged"):
         load_state(RULE, file)
+
+
+def test_a_state_of_the_first_version() -> None:
+    file = first_format.FOLDER / "state.safetensors"
+    state = load_state(first_format.RULE, file)
+    assert state.clients == ("0", "1", "2")
+    np.testing.assert_array_equal(state.weights, np.full(3, 1 / 3))
+    assert state.delta is not None
+    assert state.delta.shape == (15,)
+
+
+def test_the_state_in_a_checkpoint(tmp_path: Path) -> None:
+    file = first_format.FOLDER / "checkpoint.safetensors"
+    assert load_state(first_format.RULE, file).clients == ("0", "1", "2")
+    write(tmp_path / "c", {"model": Part({}, {})})
+    with pytest.raises(CheckpointError, match="holds no rule's state"):
+        load_state(first_format.RULE, tmp_path / "c")
 
 
 def test_the_state_of_another_rule(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:
     save_state(state, tmp_path / "haw")
-    with pytest.raises(StateFileError, match="FedHAWState, but FedAvg needs a FedAvgState"):
+    with pytest.raises(CheckpointError, match="FedHAWState, but FedAvg needs a FedAvgState"):
         load_state(fedhaw.FedAvg(), tmp_path / "haw")
 
 
 def test_names_that_json_cannot_hold(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:
-    with pytest.raises(StateFileError, match="texts or whole numbers"):
+    with pytest.raises(CheckpointError, match="texts or whole numbers"):
         save_state(replace(state, clients=(("a", 1),)), tmp_path / "state")
     assert list(tmp_path.iterdir()) == [], "nothing half-written"
 

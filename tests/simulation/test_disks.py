@@ -11,6 +11,7 @@ import pytest
 
 from fedhaw import FedHAW
 from fedhaw.files import FileWriteError
+from fedhaw.history_file import HistoryFile
 from fedhaw.simulation import History
 
 Simulate = Callable[..., History]
@@ -77,6 +78,24 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
     model = run(HAW, out=tmp_path, **settings).model
     assert model is not None
     assert model.tobytes() == whole(run, **settings)
+
+
+def test_a_line_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / "history.jsonl"
+    file = HistoryFile(path)
+    file.append({"kind": "run", "format": 1, "config": {}})
+    before = path.read_bytes()
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, limits[1]))
+        with pytest.raises(FileWriteError, match="Could not write"):
+            file.append({"kind": "round", "round": 0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    file.append({"kind": "round", "round": 0})
+    file.close()
+    assert path.read_bytes() == before + b'{"kind":"round","round":0}\n'
 
 
 def test_a_read_only_disk_is_named_at_once(run: Simulate, small_disk: Path) -> None:

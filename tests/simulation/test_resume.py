@@ -1,17 +1,20 @@
 """A run that was stopped ends as if it had not been."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from suite import FORMULAS
+from tests.checkpoints import first_format
 
-from fedhaw import FedAdp, FedAvg, FedHAW, FedhawError, FedHyperG, FedLAW, FedLWS
+from fedhaw import FedAdp, FedAvg, FedHAW, FedhawError, FedHyperG, FedLAW, FedLWS, simulate
 from fedhaw.simulation import CheckpointError, History, HistoryError, InvalidSimulation
 
 Simulate = Callable[..., History]
@@ -28,6 +31,16 @@ RULES: dict[str, Any] = {
     "fedhaw-by-formula": FORMULAS["fedhaw_by_formula"](0.1, 1e-2, 1e-1),
 }
 HAW = RULES["fedhaw"]
+
+
+@dataclass(frozen=True)
+class Renewed(FedHAW):
+    """FedHAW under its own name, with other arithmetic."""
+
+    version: ClassVar[int] = 2
+
+
+Renewed.__name__ = "FedHAW"
 
 
 class Stop(Exception):
@@ -172,6 +185,7 @@ def test_when_all_checkpoints_are_damaged_the_way_out_is_named(
         ({"update": "adam"}, r"update\.optimiser: 'sgd' vs 'adam'"),
         ({"engine": "stacked"}, "arithmetic: 'one by one' vs 'stacked'"),
         ({"rule": FedHAW(0.1, 1e-2, 2e-1)}, r"rule\.eta_lambda: 0\.1 vs 0\.2"),
+        ({"rule": Renewed(0.1, 1e-2, 1e-1)}, r"rule\.version: nothing vs 2"),
         ({"rule": FedAvg()}, r"rule\.name: 'fedhaw' vs 'fedavg'"),
     ],
 )
@@ -240,6 +254,19 @@ def test_two_runs_do_not_share_a_folder(run: Simulate, tmp_path: Path) -> None:
             run(HAW, out=tmp_path)
 
     run(HAW, out=tmp_path, rounds=2, on_round=second)
+
+
+def test_a_run_of_the_first_version_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(first_format.FOLDER / "run", folder)
+    heard: list[int] = []
+    resumed = simulate(
+        **first_format.simulation(), out=folder, on_round=lambda r: heard.append(r["round"])
+    )
+    assert heard == [4, 5]
+    whole = simulate(**first_format.simulation())
+    assert resumed.model == pytest.approx(whole.model)
+    assert stored(folder) == ["round-000003.safetensors", "round-000005.safetensors"]
 
 
 DRIVER = Path(__file__).parent / "killed_runs.py"

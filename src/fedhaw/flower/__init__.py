@@ -4,8 +4,8 @@
 ready ClientApp for fedhaw's own models and client updates; it needs torch.
 """
 
-from fedhaw.flower.checkpoints import Checkpoint
-from fedhaw.flower.errors import CheckpointError, FlowerError, NoNodes, UnsupportedArrays
+from fedhaw.checkpoints import CheckpointError
+from fedhaw.flower.errors import FlowerError, NoNodes, UnsupportedArrays
 from fedhaw.flower.history import RoundReport
 from fedhaw.flower.layout import WireLayout
 from fedhaw.flower.proxy import array_proxy
@@ -13,7 +13,6 @@ from fedhaw.flower.settings import InvalidSetting
 from fedhaw.flower.strategy import RuleStrategy
 
 __all__ = [
-    "Checkpoint",
     "CheckpointError",
     "FlowerError",
     "InvalidSetting",

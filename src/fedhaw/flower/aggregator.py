@@ -13,23 +13,21 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-from fedhaw.flower.checkpoints import Checkpoint
-from fedhaw.flower.errors import CheckpointError
-from fedhaw.flower.history import describe_rule
-from fedhaw.flower.intake import Harvest
+from fedhaw.checkpoints import CheckpointError, Part, Parts
+from fedhaw.flower.intake import Uploads
 from fedhaw.flower.layout import STATISTICS, LayerOf, WireLayout
-from fedhaw.flower.roster import Roster
-from fedhaw.flower.wire import look, pack
+from fedhaw.flower.wire import decoded, pack
+from fedhaw.loss_reasons import NOT_FINITE
 from fedhaw.rules import (
     InvalidRound,
     LengthGuard,
     Round,
     Rule,
-    StateFileError,
     aggregate_surviving,
     pack_state,
     unpack_state,
 )
+from fedhaw.rules.buffers import averaged_buffers
 
 ABSURD = 1e18
 """No model that can still learn holds such a number; its square all but leaves float32."""
@@ -114,31 +112,31 @@ class Aggregator:
         self._buffers.append(np.empty(shape, self.layout.dtype))
         return self._buffers[-1]
 
-    def aggregate(self, harvest: Harvest) -> Outcome:
+    def aggregate(self, uploads: Uploads) -> Outcome:
         """Move the model on; a round that gives no usable model leaves it as it is."""
-        self.guard = harvest.guard
-        if not harvest.received.any():
+        self.guard = uploads.guard
+        if not uploads.received.any():
             return Outcome({}, {}, self._gamma(), None)
-        received = harvest.received.copy()
+        received = uploads.received.copy()
         refused: dict[str, str] = {}
         note = None
         try:
-            model, averaged, state = self._aggregate(harvest, received, refused)
+            model, averaged, state = self._aggregate(uploads, received, refused)
         except InvalidRound as error:
-            self._refuse_absurd(harvest, received, refused)
+            self._refuse_absurd(uploads, received, refused)
             try:
-                model, averaged, state = self._aggregate(harvest, received, refused)
+                model, averaged, state = self._aggregate(uploads, received, refused)
             except InvalidRound:
                 model, averaged, state = self.model, self.averaged, self.state
                 note = f"nothing aggregated: {error}"
         if note is None and not received.any():
             note = "every model was refused; the global model stays"
         self.model, self.averaged, self.state = np.asarray(model), averaged, state
-        taken = (c for c in harvest.contributions if c not in refused)
+        taken = (c for c in uploads.contributions if c not in refused)
         first = next(taken, None)
         rest = self.layout.rest(self.record) if self.record is not None else {}
         if first is not None:
-            rest = harvest.contributions[first].rest
+            rest = uploads.contributions[first].rest
         self.record = self.layout.record(self.model, self.averaged, rest)
         weights: dict[str, float] = {}
         if note is None:
@@ -147,7 +145,7 @@ class Aggregator:
         return Outcome(refused, weights, self._gamma(), note)
 
     def _aggregate(
-        self, harvest: Harvest, received: NDArray[np.bool_], refused: dict[str, str]
+        self, uploads: Uploads, received: NDArray[np.bool_], refused: dict[str, str]
     ) -> tuple[Any, NDArray[Any], Any]:
         learnt = self.layout.learnt
         model, state, more = aggregate_surviving(
@@ -155,51 +153,41 @@ class Aggregator:
             self.state,
             Round(
                 global_model=self.model,
-                client_models=harvest.models[:, :learnt],
-                num_examples=harvest.examples,
+                client_models=uploads.models[:, :learnt],
+                num_examples=uploads.examples,
                 received=received,
-                clients=harvest.clients,
+                clients=uploads.clients,
                 layers=self.layout.layers,
             ),
         )
         for client, reason in more.items():
-            refused[str(client)] = reason.removeprefix("is ")
-            row = harvest.clients.index(str(client))
-            harvest.models[row, learnt:] = self.averaged
+            refused[str(client)] = reason
+            row = uploads.clients.index(str(client))
+            uploads.models[row, learnt:] = self.averaged
             received[row] = False
-        averaged = self._average(harvest, received, state) if self.averaged.size else self.averaged
+        averaged = self.averaged
+        if averaged.size:
+            averaged = averaged_buffers(
+                uploads.models[:, learnt:], state, uploads.clients, uploads.examples
+            )
         if _is_absurd(model) or (averaged.size and _is_absurd(averaged)):
             raise InvalidRound(f"The aggregated model holds numbers beyond {ABSURD:g}.")
         return model, averaged, state
 
-    def _average(self, harvest: Harvest, received: NDArray[np.bool_], state: Any) -> NDArray[Any]:
-        """The statistics behind the parameters, averaged with the rule's weights."""
-        learnt = self.layout.learnt
-        rows = np.where(received[:, None], harvest.models[:, learnt:], self.averaged)
-        weights = np.asarray(state.weights, dtype=np.float64)
-        if tuple(state.clients) != tuple(harvest.clients) or not weights.sum() > 0:
-            weights = np.asarray(harvest.examples, dtype=np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = weights @ rows / weights.sum()
-        if not np.isfinite(mean).all():
-            raise InvalidRound("A client's running statistics are not finite.")
-        averaged: NDArray[Any] = mean.astype(self.layout.dtype)
-        return averaged
-
     def _refuse_absurd(
-        self, harvest: Harvest, received: NDArray[np.bool_], refused: dict[str, str]
+        self, uploads: Uploads, received: NDArray[np.bool_], refused: dict[str, str]
     ) -> None:
         """Find whose numbers, finite one by one, made the sum overflow or absurd."""
-        for row, client in enumerate(harvest.clients):
-            values = harvest.models[row]
+        for row, client in enumerate(uploads.clients):
+            values = uploads.models[row]
             least, most = float(values.min()), float(values.max())
             if not (math.isfinite(least) and math.isfinite(most)):
-                refused[client] = "not finite"
+                refused[client] = NOT_FINITE
             elif max(-least, most) > ABSURD:
                 refused[client] = f"holds numbers beyond {ABSURD:g}"
             else:
                 continue
-            self.layout.join(self.model, self.averaged, out=harvest.models[row])
+            self.layout.join(self.model, self.averaged, out=uploads.models[row])
             received[row] = False
 
     def _gamma(self) -> float | list[float] | None:
@@ -210,56 +198,46 @@ class Aggregator:
 
     # Checkpoints.
 
-    def checkpoint(self, server_round: int, roster: Roster, cohort: int) -> Checkpoint:
-        """Where things stand; arrays are not copied."""
-        state, description = pack_state(self.state)
+    def parts(self) -> dict[str, Part]:
+        """What a checkpoint keeps of model and rule.
+
+        Only a model with running statistics is copied; the state, which may be far larger, is not.
+        """
         assert self.record is not None
-        return Checkpoint(
-            server_round=server_round,
-            model=self.model if not self.averaged.size else self._whole(),
-            rest={name: look(array) for name, array in self.layout.rest(self.record).items()},
-            state=state,
-            state_description=description,
-            examples=dict(roster.examples),
-            nodes=dict(roster.clients),
-            cohort=cohort,
-            arrays=self._described(),
-            rule=repr(describe_rule(self.rule)),
-            recent_lengths=self.guard.recent,
-        )
+        rest = {name: decoded(array) for name, array in self.layout.rest(self.record).items()}
+        model = self._whole() if self.averaged.size else self.model
+        return {
+            "model": Part({"": model}, {"arrays": self._described()}),
+            "rest": Part(rest, {}),
+            "state": pack_state(self.state),
+            "guard": Part({}, {"recent": self.guard.recent}),
+        }
 
-    def restore(self, checkpoint: Checkpoint) -> str | None:
-        """Go back to where a checkpoint was taken; call `adopt` with the initial arrays before.
-
-        Returns:
-            What is different about the rule, if anything is.
+    def restore(self, parts: Parts) -> None:
+        """Go back to where `parts` were taken; call `adopt` with the initial arrays before.
 
         Raises:
-            CheckpointError: the checkpoint is of another model or another rule.
+            CheckpointError: they are of another model or another rule.
         """
-        if checkpoint.arrays != self._described():
+        if parts["model"].facts["arrays"] != self._described():
             raise CheckpointError(
                 "The checkpoint is of a model with other arrays than the initial ones; give "
-                "another checkpoint file, or remove this one to start afresh."
+                "another checkpoint file, or start afresh with resume_from=0."
             )
         try:
-            self.state = unpack_state(
-                self.rule, dict(checkpoint.state), checkpoint.state_description
-            )
-        except StateFileError as error:
+            self.state = unpack_state(self.rule, parts["state"])
+        except CheckpointError as error:
             raise CheckpointError(
-                f"The checkpoint does not fit the rule: {error} Remove it to start afresh."
+                f"The checkpoint does not fit the rule: {error} Start afresh with resume_from=0."
             ) from error
-        self.guard = replace(self.guard, recent=checkpoint.recent_lengths)
-        learnt = self.layout.learnt
-        self.model, self.averaged = checkpoint.model[:learnt], checkpoint.model[learnt:]
+        self.guard = replace(self.guard, recent=tuple(parts["guard"].facts["recent"]))
+        learnt, model = self.layout.learnt, parts["model"].arrays[""]
+        self.model, self.averaged = model[:learnt], model[learnt:]
         rest = {
-            piece.name: pack(checkpoint.rest[piece.name], piece.shape, piece.dtype)
+            piece.name: pack(parts["rest"].arrays[piece.name], piece.shape, piece.dtype)
             for piece in self.layout.whole
         }
         self.record = self.layout.record(self.model, self.averaged, rest)
-        now = repr(describe_rule(self.rule))
-        return None if now == checkpoint.rule else f"{checkpoint.rule} before, {now} now"
 
     def _whole(self) -> NDArray[Any]:
         return np.concatenate([self.model, self.averaged])

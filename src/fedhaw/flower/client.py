@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 
 from fedhaw.clients import ClientUpdate, LocalUpdate, Trainer
 from fedhaw.flower.errors import FlowerError
-from fedhaw.flower.wire import Unreadable, look, pack
+from fedhaw.flower.wire import Unreadable, decoded, pack
 from fedhaw.models import Buffers, Evaluator, Layout
 
 
@@ -109,7 +109,7 @@ def to_vector(layout: Layout, arrays: ArrayRecord) -> Tensor:
     vector = torch.empty(layout.size, dtype=torch.float32)
     for entry in layout.entries:
         try:
-            values = look(arrays[entry.name])
+            values = decoded(arrays[entry.name])
         except (KeyError, Unreadable) as error:
             raise FlowerError(
                 f"The server's arrays have no usable {entry.name!r}; server and clients must use "

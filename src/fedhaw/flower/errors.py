@@ -13,7 +13,3 @@ class UnsupportedArrays(FlowerError, ValueError):
 
 class NoNodes(FlowerError, RuntimeError):
     """Nobody to train with."""
-
-
-class CheckpointError(FlowerError, ValueError):
-    """A checkpoint that is damaged, or belongs to another federation."""

@@ -7,7 +7,7 @@ are counted from 0 here, as in the simulator, and from 1 by Flower.
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from fedhaw import __version__
+from fedhaw.description import describe
 from fedhaw.flower.roster import order
 from fedhaw.history_file import FORMAT, HistoryError, HistoryFile, Record, parse
-from fedhaw.rules.registry import name_of
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,9 @@ class RunHistory:
             self._file.append(_plain({**self._first_line, "clients": ordered}))
             self._started = True
         self._file.append(_plain(report.record()))
+
+    def sync(self) -> None:
+        """Wait until everything is on the disk."""
         self._file.sync()
 
     def end(self, seconds: float) -> None:
@@ -126,7 +129,7 @@ def first_line(
     clients: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The line that describes a run."""
-    described = describe_rule(rule)
+    described = describe(rule)
     return {
         "kind": "run",
         "format": FORMAT,
@@ -139,17 +142,6 @@ def first_line(
         "parameters": parameters,
         "started": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
     }
-
-
-def describe_rule(rule: object) -> dict[str, Any]:
-    """A rule's name and those of its hyper-parameters that are plain values."""
-    values = {item.name: getattr(rule, item.name) for item in fields(rule)}  # type: ignore[arg-type]
-    plain = {
-        key: value
-        for key, value in values.items()
-        if value is None or isinstance(value, (bool, int, float, str))
-    }
-    return {"name": name_of(type(rule)), **plain}
 
 
 def _length_of(path: Path, rounds: int) -> int:

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from fedhaw.flower.layout import WireLayout
 from fedhaw.flower.replies import NO_REPLY, Refusal, read
-from fedhaw.flower.roster import Roster, order, stranger
+from fedhaw.flower.roster import Roster, order, unknown_client
 from fedhaw.flower.wire import Unreadable
+from fedhaw.loss_reasons import UPLINK
 from fedhaw.rules import LengthGuard
 
 
@@ -46,7 +47,7 @@ class Contribution:
 
 
 @dataclass(frozen=True, eq=False)
-class Harvest:
+class Uploads:
     """A round as the rule wants it.
 
     Attributes:
@@ -122,7 +123,7 @@ class Intake:
             self._refusals[node] = answer
             return None
         if self.drops(answer.client):
-            self._refusals[node] = Refusal("uplink", answer.client, answer.examples)
+            self._refusals[node] = Refusal(UPLINK, answer.client, answer.examples)
             return None
         self.bytes_received += sum(len(array.data) for array in answer.arrays.values())
         try:
@@ -144,7 +145,7 @@ class Intake:
         )
         return None
 
-    def finish(self, server_round: int) -> Harvest:
+    def finish(self, server_round: int) -> Uploads:
         """Close the round: whoever has not answered by now is lost."""
         for copying in self._copying:
             copying.result()
@@ -165,7 +166,7 @@ class Intake:
         for row, client in enumerate(clients):
             if client in lost:
                 self.layout.join(*self.global_model, out=models[row])
-        return Harvest(
+        return Uploads(
             clients=tuple(clients),
             models=models,
             examples=np.array([examples[client] for client in clients], dtype=np.float64),
@@ -228,7 +229,7 @@ class Intake:
             if client in answered:
                 if refusal.silent or self._asked.get(node) is None:
                     continue
-                client = stranger(node)
+                client = unknown_client(node)
             if client not in reasons or not refusal.silent:
                 reasons[client] = refusal.reason
             nodes.setdefault(client, node)

@@ -11,11 +11,10 @@ because they share "conv1". Arrays without such names
 since a bias follows its weights in every framework that sends lists.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import accumulate, groupby
 from math import prod
 from typing import Any, TypeAlias, TypeVar
@@ -25,7 +24,8 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from fedhaw.flower.errors import UnsupportedArrays
-from fedhaw.flower.wire import Unreadable, look, look_flat, npy_header, pack
+from fedhaw.flower.wire import Unreadable, decoded, decoded_flat, npy_header, pack
+from fedhaw.rules.threads import available_cores, pool, share_out
 
 WORTH_THREADS = 1_000_000
 """Numbers in a model from which on copying it is shared out over threads."""
@@ -40,7 +40,9 @@ STATISTICS = ("running_mean", "running_var")
 """How the names of arrays end that are averaged, not learnt, unless the app says otherwise."""
 
 _T = TypeVar("_T")
-_THREADS = min(4, os.cpu_count() or 1)
+
+MOST_THREADS = 4
+"""More than these do not copy faster: memory is the limit."""
 
 LayerOf: TypeAlias = Callable[[str], str]
 """The name of the layer an array belongs to; neighbours with equal names are one layer."""
@@ -111,7 +113,7 @@ class WireLayout:
         whole: list[Piece] = []
         for name, array in arrays.items():
             try:
-                values = look(array)
+                values = decoded(array)
             except Unreadable as error:
                 raise UnsupportedArrays(
                     f"Array {name!r} of the initial arrays {error}; send NumPy arrays."
@@ -177,9 +179,9 @@ class WireLayout:
         The record stays in memory until then.
         """
         copy, squares = self._copies(arrays, out, sent)
-        parts = range(len(self._parts))
+        parts, threads = range(len(self._parts)), _threads()
         return squares, [
-            _pool().submit(_each, copy, iter(parts[i::_THREADS])) for i in range(_THREADS)
+            pool().submit(_each, copy, iter(parts[i::threads])) for i in range(threads)
         ]
 
     def _copies(
@@ -276,18 +278,13 @@ def _one_after_the_other(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _together(work: Callable[[_T], None], tasks: Sequence[_T], size: int) -> None:
-    """Do all tasks, those of a large model by several threads: copying needs no interpreter.
-
-    Each thread takes the next task when it is done with one, so that none waits long for another.
-    """
+    """Do all tasks, those of a large model by several threads: copying needs no interpreter."""
     waiting = iter(tasks)
-    helpers = _THREADS - 1 if size >= WORTH_THREADS else 0
-    others = [_pool().submit(_each, work, waiting) for _ in range(helpers)]
-    try:
-        _each(work, waiting)
-    finally:
-        for other in others:
-            other.result()
+    share_out(lambda: _each(work, waiting), _threads() if size >= WORTH_THREADS else 1)
+
+
+def _threads() -> int:
+    return min(MOST_THREADS, available_cores())
 
 
 def _each(work: Callable[[_T], None], tasks: Iterator[_T]) -> None:
@@ -295,19 +292,14 @@ def _each(work: Callable[[_T], None], tasks: Iterator[_T]) -> None:
         work(task)
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="fedhaw-wire")
-
-
 def _checked(piece: Piece, array: Array) -> NDArray[Any]:
     """(size,) the array's values where they lie, if it is the array that it should be."""
     if piece.count:
-        at_once = look_flat(array, piece.header, piece.count, piece.dtype)
+        at_once = decoded_flat(array, piece.header, piece.count, piece.dtype)
         if at_once is not None:
             return at_once
     try:
-        values = look(array)
+        values = decoded(array)
     except Unreadable as error:
         raise Unreadable(f"unreadable: {piece.name!r} {error}") from error
     if values.shape != piece.shape:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from fedhaw import loss_reasons
 from fedhaw.flower.roster import Roster
 
 CLIENT_KEYS = ("client-id", "partition-id")
@@ -63,7 +64,7 @@ class Refusal:
     silent: bool = False
 
 
-NO_REPLY = Refusal("no reply before the deadline", silent=True)
+NO_REPLY = Refusal(loss_reasons.NO_REPLY, silent=True)
 
 
 def read(reply: Message, node: int, roster: Roster, examples_key: str) -> Answer | Refusal:
@@ -128,7 +129,7 @@ def _refusal_of_error(reply: Message) -> Refusal:
     lines = text.splitlines()
     # The last line of a traceback names the exception.
     detail = lines[-1].strip()[:200] if lines else f"Flower error code {code}"
-    return Refusal(f"exception: {detail}")
+    return Refusal(loss_reasons.exception(detail))
 
 
 def _client(content: RecordDict, node: int, roster: Roster) -> str | Refusal:

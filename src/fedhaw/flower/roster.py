@@ -19,7 +19,7 @@ def order(name: str) -> tuple[int, int, str]:
     return (0, int(name), name) if name.isdecimal() else (1, 0, name)
 
 
-def stranger(node: int) -> str:
+def unknown_client(node: int) -> str:
     """What to call a node whose client has never been heard of."""
     return f"node {node}"
 
@@ -50,7 +50,7 @@ class Roster:
     def name(self, node: int) -> str:
         """The client a node speaks for, as far as is known."""
         known = self.bound_to(node) or self.clients.get(node)
-        return known if known is not None else stranger(node)
+        return known if known is not None else unknown_client(node)
 
     def is_known(self, node: int) -> bool:
         """Whether the node's client and its number of samples are known."""

@@ -35,6 +35,8 @@ class Settings:
     uplink: Uplink | None
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: int
+    checkpoints_kept: int
+    resume_from: int | None
     history: str | os.PathLike[str] | None
     description: dict[str, Any] = field(default_factory=dict)
 
@@ -47,9 +49,13 @@ class Settings:
         for name in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "seed"):
             if getattr(self, name) < 0:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be 0 or more.")
-        if self.checkpoint_every < 1:
+        for name in ("checkpoint_every", "checkpoints_kept"):
+            if getattr(self, name) < 1:
+                raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be 1 or more.")
+        if self.resume_from is not None and (self.resume_from < 0 or self.checkpoint is None):
             raise InvalidSetting(
-                f"checkpoint_every is {self.checkpoint_every}; give a number of rounds, 1 or more."
+                f"resume_from is {self.resume_from}; give a round that checkpoint= keeps, or 0 to "
+                "start afresh."
             )
         for name in ("round_deadline", "nodes_timeout"):
             value = getattr(self, name)

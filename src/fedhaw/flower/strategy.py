@@ -28,8 +28,8 @@ from fedhaw.flower.exchange import exchange
 from fedhaw.flower.history import RoundReport
 from fedhaw.flower.intake import Intake, Question
 from fedhaw.flower.layout import STATISTICS, LayerOf
-from fedhaw.flower.memory import Memory
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
+from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import Settings
 from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
@@ -81,8 +81,12 @@ class RuleStrategy(Strategy):
         statistics: how the names of arrays end that are averaged and not learnt.
         uplink: losses to be had besides the real ones, as in the simulator.
         checkpoint: file in which model, rule state and round are kept; if it is there when `start`
-            is called, the run goes on after the round it holds.
+            is called, the run goes on after the round it holds. FILE.safetensors is the last one;
+            beside it lie the last few as FILE-000041.safetensors and so on.
         checkpoint_every: rounds between two checkpoints; the last round is always kept.
+        checkpoints_kept: how many of them stay.
+        resume_from: the round to go back to, one of those that are kept; 0 starts afresh. What came
+            after it is removed. Default: the last round.
         history: file for a history in the simulator's format.
         description: further entries of the history's first line: "name", "config", "clients".
 
@@ -117,6 +121,8 @@ class RuleStrategy(Strategy):
         uplink: Uplink | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1,
+        checkpoints_kept: int = 3,
+        resume_from: int | None = None,
         history: str | os.PathLike[str] | None = None,
         description: Mapping[str, Any] | None = None,
     ) -> None:
@@ -136,6 +142,8 @@ class RuleStrategy(Strategy):
             uplink=uplink,
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
+            checkpoints_kept=checkpoints_kept,
+            resume_from=resume_from,
             history=history,
             description=dict(description or {}),
         )
@@ -232,15 +240,15 @@ class RuleStrategy(Strategy):
             if complaint is not None:
                 log.warning("aggregate_train: %s", complaint)
         received = time.perf_counter()
-        harvest, bytes_received = intake.finish(server_round), intake.bytes_received
+        uploads, bytes_received = intake.finish(server_round), intake.bytes_received
         del intake  # and with it the old model, before there is a new one
-        outcome = aggregator.aggregate(harvest)
-        lost = {**harvest.lost, **outcome.refused}
-        survivors = {c: v for c, v in harvest.contributions.items() if c not in lost}
+        outcome = aggregator.aggregate(uploads)
+        lost = {**uploads.lost, **outcome.refused}
+        survivors = {c: v for c, v in uploads.contributions.items() if c not in lost}
         self.reports.append(
             RoundReport(
                 server_round=server_round,
-                clients=harvest.clients,
+                clients=uploads.clients,
                 lost=lost,
                 weights=outcome.weights,
                 gamma=outcome.gamma,
@@ -315,10 +323,10 @@ class RuleStrategy(Strategy):
         evaluate_config = ConfigRecord() if evaluate_config is None else evaluate_config
         log.info("Starting %s, %d rounds:", type(self).__name__, num_rounds)
         self.summary()
-        with closing(Memory(self.settings, self._aggregator, self.roster)) as memory:
-            done, arrays = memory.restore(initial_arrays)
+        with closing(RunRecorder(self.settings, self._aggregator, self.roster)) as recorder:
+            done, arrays = recorder.restore(initial_arrays)
             if done:
-                self._recruiter.wait_for_all(memory.cohort)
+                self._recruiter.wait_for_all(recorder.cohort)
             result = Result(arrays=arrays)
             if done == 0 and evaluate_fn is not None:
                 initial = evaluate_fn(0, arrays)
@@ -338,8 +346,8 @@ class RuleStrategy(Strategy):
                 self._evaluate(server_round, arrays, evaluate_config, evaluate_fn, grid, result)
                 # A server that goes on later waits for these; the dead would cost it its patience.
                 alive = self.roster.answering(alive)
-                memory.keep(self.reports[-1], len(alive), server_round == num_rounds)
-            memory.end(time.perf_counter() - begin)
+                recorder.keep(self.reports[-1], len(alive), server_round == num_rounds)
+            recorder.end(time.perf_counter() - begin)
         log.info("Finished in %.1f s", time.perf_counter() - begin)
         return result
 

@@ -21,7 +21,7 @@ class Unreadable(ValueError):
     """Bytes that do not hold the array they should; the text says why, in a few words."""
 
 
-def look(array: Array) -> NDArray[Any]:
+def decoded(array: Array) -> NDArray[Any]:
     """The array's values, read-only, without copying them.
 
     Raises:
@@ -52,8 +52,10 @@ def look(array: Array) -> NDArray[Any]:
         raise Unreadable("is not a NumPy array") from error
 
 
-def look_flat(array: Array, header: bytes, count: int, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """(count,) as `look`, at once, if the bytes begin with just this header; None if they do not.
+def decoded_flat(
+    array: Array, header: bytes, count: int, dtype: np.dtype[Any]
+) -> NDArray[Any] | None:
+    """(count,) as `decoded`, at once, if the bytes begin with just this header; None if not.
 
     Args:
         array: what came off the wire.

@@ -19,7 +19,6 @@ from fedhaw.rules.fedlws import FedLWS, FedLWSState
 from fedhaw.rules.guards import aggregate_surviving
 from fedhaw.rules.lengths import LengthGuard
 from fedhaw.rules.storage import (
-    StateFileError,
     load_state,
     pack_state,
     save_state,
@@ -51,7 +50,6 @@ __all__ = [
     "Round",
     "Rule",
     "State",
-    "StateFileError",
     "aggregate_surviving",
     "load_state",
     "pack_state",

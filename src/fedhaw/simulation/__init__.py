@@ -1,7 +1,7 @@
 """The round loop, the engines that train clients, histories and checkpoints."""
 
+from fedhaw.checkpoints import CheckpointError
 from fedhaw.history_file import HistoryError
-from fedhaw.simulation.checkpoints import CheckpointError
 from fedhaw.simulation.federation import Federation, InvalidSimulation
 from fedhaw.simulation.history import History
 from fedhaw.simulation.run import simulate

@@ -21,11 +21,11 @@ from fedhaw.clients import ClientUpdate, LocalUpdate, by_name
 from fedhaw.data import Dataset, label_counts, load, proxy_split, scaled_part
 from fedhaw.data import split as split_by_name
 from fedhaw.data.scales import Scale
+from fedhaw.description import describe, digest
 from fedhaw.errors import FedhawError
 from fedhaw.models import Buffers, Evaluator, Layout, Loss, build, proxy_loss
 from fedhaw.models.layout import EVALUATION_BATCH
 from fedhaw.rules import ProxyLoss
-from fedhaw.simulation.description import describe, digest
 
 ModelSource: TypeAlias = str | nn.Module | Callable[[], nn.Module]
 """A model's name, a module whose values are the initial model, or a function that makes one."""

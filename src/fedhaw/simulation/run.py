@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from numbers import Integral, Real
 from pathlib import Path
@@ -14,12 +13,11 @@ import torch
 from fedhaw.clients import ClientUpdate
 from fedhaw.data import Dataset
 from fedhaw.data.scales import Scale
+from fedhaw.description import describe
 from fedhaw.history_file import FORMAT, Record
 from fedhaw.models import Buffers
 from fedhaw.rules import LengthGuard, Rule
 from fedhaw.rules.lengths import LIMIT
-from fedhaw.simulation.checkpoints import Checkpoint
-from fedhaw.simulation.description import describe
 from fedhaw.simulation.engines import ENGINES, EngineName, create
 from fedhaw.simulation.engines.stacked import StackedEngine
 from fedhaw.simulation.federation import (
@@ -32,7 +30,8 @@ from fedhaw.simulation.federation import (
 from fedhaw.simulation.history import History
 from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.run_folder import RunFolder
-from fedhaw.simulation.stand_ins import LastModels, StandIn
+from fedhaw.simulation.snapshots import beginning, snapshot
+from fedhaw.simulation.stand_ins import StandIn
 from fedhaw.uplink import RecordedUplink, Uplink, uplink_of
 
 RuleSource: TypeAlias = Rule[Any] | Callable[[Federation], Rule[Any]]
@@ -190,7 +189,7 @@ def _play(
     on_round: Callable[[Record], None] | None,
 ) -> History:
     """Begin or go on, play to the end, and close the history."""
-    progress = _start(loop, guard, None if folder is None else folder.checkpoint)
+    progress = beginning(loop, guard, None if folder is None else folder.checkpoint)
     records = [] if folder is None else folder.records
     if progress.next_round > rounds:
         raise InvalidSimulation(
@@ -204,11 +203,7 @@ def _play(
         if folder is not None:
             folder.append(record)
             if progress.next_round % checkpoint_every == 0 or progress.next_round == rounds:
-                last = {} if progress.last is None else progress.last.pack()
-                done, recent = progress.next_round - 1, progress.guard.recent
-                folder.save(
-                    Checkpoint.of(done, progress.model, progress.state, last, recent, config)
-                )
+                folder.save(snapshot(progress, config))
         if on_round is not None:
             on_round(record)
 
@@ -225,22 +220,6 @@ def _play(
         path=None if folder is None else folder.path,
         finished=True,
     )
-
-
-def _start(loop: Loop, guard: LengthGuard, checkpoint: Checkpoint | None) -> Progress:
-    federation = loop.federation
-    initial = federation.initial_model.clone()
-    last = None
-    if loop.stand_in == "last":
-        last = LastModels(federation.layout.size, federation.device)
-    if checkpoint is None:
-        return Progress(0, initial, loop.rule.init(), last, guard)
-    initial.copy_(torch.from_numpy(checkpoint.model))
-    if last is not None:
-        last.unpack(checkpoint.last_models)
-    state = checkpoint.rule_state(loop.rule, initial)
-    guard = replace(guard, recent=checkpoint.recent_lengths)
-    return Progress(checkpoint.round_index + 1, initial, state, last, guard)
 
 
 def _run_line(federation: Federation, rule: Rule[Any], name: str | None) -> Record:

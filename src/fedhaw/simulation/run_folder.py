@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedhaw.files import FileWriteError
+from fedhaw.checkpoints import CheckpointError, CheckpointStore, Part, Parts
+from fedhaw.description import differences
 from fedhaw.history_file import FILE_NAME, Content, HistoryError, HistoryFile, Record, parse
-from fedhaw.simulation import checkpoints
-from fedhaw.simulation.checkpoints import Checkpoint, CheckpointError
-from fedhaw.simulation.description import differences
+
+KEPT = 2
+"""How many checkpoints there are: the last one, and another should it be damaged."""
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class RunFolder:
     Attributes:
         run: the history's first line: the earlier one's when a run goes on.
         records: the rounds that are kept.
-        checkpoint: where to go on from; None to begin at round 0.
+        checkpoint: the parts to go on from; None to begin at round 0.
         finished: whether the run had come to its end.
 
     Raises:
@@ -41,10 +42,15 @@ class RunFolder:
 
     def __init__(self, folder: Path, run: Record, *, resume: bool = True) -> None:
         self.path = folder / FILE_NAME
-        self._checkpoints = folder / "checkpoints"
+        self._checkpoints = CheckpointStore(
+            folder / "checkpoints",
+            "round",
+            keep=KEPT,
+            afresh="start afresh with resume=False or in another folder",
+        )
         self._config: Mapping[str, Any] = run["config"]
         self.records: list[Record] = []
-        self.checkpoint: Checkpoint | None = None
+        self.checkpoint: dict[str, Part] | None = None
         self._history = HistoryFile(self.path)
         try:
             if resume:
@@ -59,23 +65,18 @@ class RunFolder:
         """Add a round, or the closing line, to the history."""
         self._history.append(record)
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: Parts) -> None:
         """Write a checkpoint, once the history is safe."""
         self._history.sync()
-        checkpoints.save(self._checkpoints, checkpoint)
+        self._checkpoints.save(checkpoint["run"].facts["round"], checkpoint)
 
     def close(self) -> None:
         """Let go of the folder."""
         self._history.close()
 
     def _begin(self, run: Record) -> None:
-        try:
-            checkpoints.clear(self._checkpoints)
-            checkpoints.remove_leftovers(self._checkpoints)
-        except OSError as error:
-            raise FileWriteError(
-                f"Could not clear {self._checkpoints}: {error.strerror}; choose another folder."
-            ) from error
+        self._checkpoints.remove()
+        self._checkpoints.remove_leftovers()
         self._history.cut(0)
         self._history.append(run)
         self.run, self.finished = run, False
@@ -84,28 +85,28 @@ class RunFolder:
         content = parse(self.path, as_far_as_possible=True)
         if content.run is not None:
             self._refuse_another(content.run["config"], self.path)
-        checkpoint = checkpoints.load_latest(self._checkpoints)
+        checkpoint = self._checkpoints.latest()
         if checkpoint is None:
             self._begin(run)
             return
-        self._refuse_another(checkpoint.config, self._checkpoints)
+        self._refuse_another(checkpoint["run"].facts["config"], self._checkpoints.folder)
         self._take_up(content, checkpoint)
 
-    def _take_up(self, content: Content, checkpoint: Checkpoint) -> None:
-        done = checkpoint.round_index + 1
+    def _take_up(self, content: Content, checkpoint: dict[str, Part]) -> None:
+        done = checkpoint["run"].facts["round"] + 1
         if content.run is None or len(content.records) < done:
             raise HistoryError(
                 f"{self.path} holds {len(content.records)} rounds, but the checkpoint in "
-                f"{self._checkpoints} was made after {done}; put the history back, or start "
+                f"{self._checkpoints.folder} was made after {done}; put the history back, or start "
                 "afresh with resume=False."
             )
-        checkpoints.remove_leftovers(self._checkpoints)
+        self._checkpoints.remove_leftovers()
         self.finished = content.finished and len(content.records) == done
         if not self.finished:
             self._history.cut(content.ends[done - 1])
         self.run, self.records, self.checkpoint = content.run, content.records[:done], checkpoint
         self._end_of_rounds = content.ends[done - 1]
-        logger.info("Going on after round %d of %s.", checkpoint.round_index, self.path)
+        logger.info("Going on after round %d of %s.", done - 1, self.path)
 
     def reopen(self) -> None:
         """Take the closing line off a finished run that is to go on for more rounds."""

@@ -1,4 +1,8 @@
-"""What a run is, as plain JSON: written into its history and compared when it is resumed."""
+"""What a run is, as plain JSON: written into its history and compared when it is resumed.
+
+The simulator, run folders and Flower all describe a rule by `describe`, so each of them notices
+whatever another one does: a changed option, and a changed version of the rule's arithmetic.
+"""
 
 import functools
 import hashlib
@@ -8,9 +12,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import array_api_compat
 import numpy as np
-import torch
 
+from fedhaw.rules.reductions import to_numpy
 from fedhaw.rules.registry import name_of
 
 _NAMES = {
@@ -22,47 +27,62 @@ _NAMES = {
 """How classes other than rules are called in a history, where lower case is not enough."""
 
 _MAY_CHANGE = ("rounds",)
+_NEW_TO_THE_FIRST_VERSION = ("length_limit",)
+"""Settings that a run of the first version did not have, and goes on with nevertheless."""
 
 
 def describe(thing: object) -> Any:
     """`thing` in numbers, texts, lists and mappings; large contents as a digest.
 
-    Frozen dataclasses (rules, updates, uplinks) give their class and what they compare by.
-    Functions give their name: that they still do the same is the user's word.
+    Frozen dataclasses (rules, updates, uplinks) give their class, its version and what they compare
+    by. Functions give their name: that they still do the same is the user's word.
     """
     match thing:
         case None | bool() | str():
             return thing
+        case np.bool_():
+            return bool(thing)
         case int() | np.integer():
             return int(thing)
         case float() | np.floating():
             return float(thing) if math.isfinite(thing) else str(thing)
-        case np.ndarray() | torch.Tensor() | AbstractSet():
+        case AbstractSet():
             return digest(thing)
         case Mapping():
             return {str(key): describe(value) for key, value in thing.items()}
+    if array_api_compat.is_array_api_obj(thing):
+        return digest(thing)
     if is_dataclass(thing) and not isinstance(thing, type):
         compared = [item.name for item in fields(thing) if item.compare]
         values = {name: describe(getattr(thing, name)) for name in compared}
-        return {"name": _class_name(thing), **values}
+        return {"name": _class_name(thing), **version(type(thing)), **values}
     if isinstance(thing, Sequence):
         if thing and all(map(callable, thing)):
             return f"{len(thing)} functions"
         return [describe(item) for item in thing]
     if callable(thing):
         return _function_name(thing)
-    return {"name": _class_name(thing)}
+    return {"name": _class_name(thing), **version(type(thing))}
+
+
+def version(kind: type) -> dict[str, int]:
+    """The version of a class's arithmetic, as an entry of a description; empty for the first.
+
+    A class that begins to compute something else says so by ``version: ClassVar[int] = 2``, and
+    what was computed before is no longer taken for its own.
+    """
+    number = getattr(kind, "version", 1)
+    return {} if number == 1 or not isinstance(number, int) else {"version": number}
 
 
 def digest(*contents: object) -> str:
     """A short fingerprint of arrays, tensors and sets, the same on every machine."""
     summary = hashlib.blake2b(digest_size=8)
     for content in contents:
-        if isinstance(content, torch.Tensor):
-            content = content.detach().cpu().numpy()
-        if isinstance(content, np.ndarray):
-            summary.update(f"{content.dtype.str}{content.shape}".encode())
-            summary.update(np.ascontiguousarray(content).view(np.uint8).data)
+        if array_api_compat.is_array_api_obj(content):
+            array = to_numpy(content)
+            summary.update(f"{array.dtype.str}{array.shape}".encode())
+            summary.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         elif isinstance(content, AbstractSet):
             summary.update(repr(sorted(content)).encode())
         else:
@@ -73,10 +93,11 @@ def digest(*contents: object) -> str:
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
     """Where two descriptions differ, as "field: theirs vs ours"; the number of rounds may."""
     before, now = _flat(theirs), _flat(ours)
+    may_differ = {*_MAY_CHANGE, *(name for name in _NEW_TO_THE_FIRST_VERSION if name not in before)}
     return [
         f"{name}: {_value(before, name)} vs {_value(now, name)}"
         for name in dict.fromkeys([*before, *now])
-        if name not in _MAY_CHANGE and _value(before, name) != _value(now, name)
+        if name not in may_differ and _value(before, name) != _value(now, name)
     ]
 
 

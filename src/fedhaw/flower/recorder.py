@@ -1,0 +1,159 @@
+"""What outlives the server: checkpoints to go on from, and the history of the run."""
+
+import logging
+import os
+import shutil
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from flwr.app import ArrayRecord
+
+from fedhaw.checkpoints import CheckpointError, CheckpointStore, Part, read
+from fedhaw.description import describe, differences
+from fedhaw.files import FileWriteError, locked
+from fedhaw.flower.aggregator import Aggregator
+from fedhaw.flower.history import RoundReport, RunHistory, first_line
+from fedhaw.flower.roster import Roster
+from fedhaw.flower.settings import Settings
+
+AFRESH = "start afresh with resume_from=0"
+
+log = logging.getLogger("flwr.fedhaw")
+
+
+class RunRecorder:
+    """Keeps a run's rounds on disk, as far as the settings ask for it.
+
+    A round is written into the history before the checkpoint, so a server killed between the two
+    finds a history that is ahead; the rounds too many are then cut off, for they come again. A disk
+    that is full does not end the run: what could not be written is tried again a round later.
+
+    Attributes:
+        cohort: how many nodes answered in the round of the checkpoint that was restored.
+    """
+
+    def __init__(self, settings: Settings, aggregator: Aggregator, roster: Roster) -> None:
+        self._settings, self._aggregator, self._roster = settings, aggregator, roster
+        self._path = None if settings.checkpoint is None else Path(settings.checkpoint)
+        self._store: CheckpointStore | None = None
+        self._history: RunHistory | None = None
+        self._unwritten: list[RoundReport] = []
+        self._overdue = False
+        self._open = ExitStack()
+        self.cohort = 0
+
+    def restore(self, initial_arrays: ArrayRecord) -> tuple[int, ArrayRecord]:
+        """The rounds that are done already, and the model to go on with.
+
+        Raises:
+            CheckpointError: the checkpoints are damaged, or of another federation.
+            FileWriteError: the files cannot be written, or another run is using them.
+        """
+        aggregator, settings, done = self._aggregator, self._settings, 0
+        aggregator.adopt(initial_arrays)
+        if self._path is not None:
+            self._open.enter_context(locked(self._path.with_name(f".{self._path.stem}.lock")))
+            self._store = CheckpointStore(
+                self._path.parent, self._path.stem, keep=settings.checkpoints_kept, afresh=AFRESH
+            )
+            self._store.remove_leftovers()
+            done = self._go_back(self._path, self._store)
+        if settings.history is not None:
+            line = first_line(
+                aggregator.rule, aggregator.layout.size, settings.seed, **settings.description
+            )
+            self._history = RunHistory(settings.history, line, done)
+            self._open.callback(self._history.close)
+        assert aggregator.record is not None
+        return done, aggregator.record
+
+    def keep(self, report: RoundReport, cohort: int, last: bool) -> None:
+        """A round is over."""
+        server_round = report.server_round
+        due = last or self._overdue or server_round % self._settings.checkpoint_every == 0
+        self._unwritten.append(report)
+        try:
+            self._write_history()
+            if due:
+                self._save(server_round, cohort)
+            self._overdue = False
+        except FileWriteError as error:
+            self._overdue = due
+            log.warning("%s The run goes on and tries again after the next round.", error)
+
+    def end(self, seconds: float) -> None:
+        """The run is over."""
+        if self._history is None:
+            return
+        try:
+            self._write_history()
+            self._history.end(seconds)
+        except FileWriteError as error:
+            log.warning("%s The end of the history is missing.", error)
+
+    def close(self) -> None:
+        """Let go of the files, however the run ended."""
+        self._open.close()
+
+    def _go_back(self, path: Path, store: CheckpointStore) -> int:
+        """The round of the checkpoint that the settings ask for, which is restored; 0 for none."""
+        wanted = self._settings.resume_from
+        if wanted == 0:
+            parts = None
+        elif wanted is not None:
+            parts = store.at(wanted)
+        else:
+            # Alone under the plain name: written by the first version, or put there by the user.
+            parts = store.latest() or (read(path) if path.exists() else None)
+        done = 0 if parts is None else self._restore(parts, path)
+        if wanted is not None:
+            # They would be taken for later rounds of the run that begins now.
+            path.unlink(missing_ok=True)
+            store.remove(after=wanted)
+        return done
+
+    def _restore(self, parts: dict[str, Part], path: Path) -> int:
+        if not {"run", "model", "rest", "state", "guard", "roster"} <= parts.keys():
+            raise CheckpointError(f"{path} is not a checkpoint of a Flower federation; {AFRESH}.")
+        self._aggregator.restore(parts)
+        run, roster = parts["run"].facts, parts["roster"].facts
+        changed = differences(run["rule"], describe(self._aggregator.rule))
+        if changed:
+            log.warning("The rule is not what it was in %s: %s", path, "; ".join(changed))
+        self._roster.examples.update(roster["examples"])
+        self._roster.clients.update({int(node): name for node, name in roster["nodes"].items()})
+        self.cohort = roster["cohort"]
+        done = int(run["round"])
+        log.info("Going on after round %d, found in %s", done, path)
+        return done
+
+    def _write_history(self) -> None:
+        while self._history is not None and self._unwritten:
+            self._history.append(self._unwritten[0], self._roster.examples)
+            self._unwritten.pop(0)
+        if self._history is not None:
+            self._history.sync()
+
+    def _save(self, server_round: int, cohort: int) -> None:
+        if self._store is None or self._path is None:
+            return
+        run = {"round": server_round, "rule": describe(self._aggregator.rule)}
+        roster = {
+            "examples": self._roster.examples,
+            "nodes": {str(node): name for node, name in self._roster.clients.items()},
+            "cohort": cohort,
+        }
+        parts = {"run": Part({}, run), **self._aggregator.parts(), "roster": Part({}, roster)}
+        _point(self._path, self._store.save(server_round, parts))
+
+
+def _point(name: Path, file: Path) -> None:
+    """Let `name` stand for `file`, so that the last checkpoint is always found under one name."""
+    other = name.with_name(f".{name.name}.link")
+    with suppress(OSError):
+        other.unlink(missing_ok=True)
+        try:
+            os.link(file, other)
+        except OSError:  # a file system without links
+            shutil.copyfile(file, other)
+        other.replace(name)

@@ -1,0 +1,71 @@
+"""A run between two rounds, as a checkpoint and back."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import array_api_compat
+import torch
+from torch import Tensor
+
+from fedhaw.checkpoints import Part, Parts
+from fedhaw.rules import LengthGuard, pack_state, unpack_state
+from fedhaw.rules.reductions import like
+from fedhaw.simulation.loop import Loop, Progress
+from fedhaw.simulation.stand_ins import LastModels
+
+
+def snapshot(progress: Progress, config: Mapping[str, Any]) -> dict[str, Part]:
+    """Everything that a run needs to go on; nothing is copied where models live on the CPU.
+
+    Raises:
+        CheckpointError: the rule's state cannot be stored.
+    """
+    state = pack_state(progress.state)
+    values = {item.name: getattr(progress.state, item.name) for item in fields(progress.state)}
+    run = {
+        "round": progress.next_round - 1,
+        "config": config,
+        "tensors": [n for n, value in values.items() if array_api_compat.is_torch_array(value)],
+    }
+    last = {} if progress.last is None else progress.last.pack()
+    model = progress.model.cpu().numpy()
+    return {
+        "run": Part({}, run),
+        "model": Part({"": model}, {}),
+        "state": state,
+        "last": Part(last, {}),
+        "guard": Part({}, {"recent": progress.guard.recent}),
+    }
+
+
+def beginning(loop: Loop, guard: LengthGuard, parts: Parts | None) -> Progress:
+    """Where to go on: after the round of a checkpoint, or at round 0 when there is none."""
+    federation = loop.federation
+    model = federation.initial_model.clone()
+    last = None
+    if loop.stand_in == "last":
+        last = LastModels(federation.layout.size, federation.device)
+    if parts is None:
+        return Progress(0, model, loop.rule.init(), last, guard)
+    model.copy_(torch.from_numpy(parts["model"].arrays[""]))
+    if last is not None:
+        last.unpack(parts["last"].arrays)
+    run, state = parts["run"].facts, parts["state"]
+    # Freshly allocated: where an array begins decides how its sums are vectorised, and a resumed
+    # run must round exactly as one that went through.
+    tensors = {
+        name: _placed(like(model, state.arrays[name], keep_dtype=True), model)
+        for name in run["tensors"]
+    }
+    rule_state = replace(unpack_state(loop.rule, state), **tensors)
+    guard = replace(guard, recent=tuple(parts["guard"].facts["recent"]))
+    return Progress(run["round"] + 1, model, rule_state, last, guard)
+
+
+def _placed(values: Tensor, reference: Tensor) -> Tensor:
+    """A copy of `values` that lies in memory as it did before: a round's matrix in wider rows."""
+    if values.ndim != 2 or values.dtype != reference.dtype or values.shape[1] >= len(reference):
+        return values.clone()
+    rows, columns = values.shape
+    return reference.new_empty((rows, len(reference)))[:, :columns].copy_(values)
