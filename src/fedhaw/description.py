@@ -92,13 +92,23 @@ def digest(*contents: object) -> str:
 
 def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
     """Where two descriptions differ, as "field: theirs vs ours"; the number of rounds may."""
-    before, now = _flat(theirs), _flat(ours)
-    may_differ = {*_MAY_CHANGE, *(name for name in _NEW_TO_THE_FIRST_VERSION if name not in before)}
-    return [
-        f"{name}: {_value(before, name)} vs {_value(now, name)}"
-        for name in dict.fromkeys([*before, *now])
-        if name not in may_differ and _value(before, name) != _value(now, name)
-    ]
+    return [f"{name}: {old} vs {new}" for name, (old, new) in changes(theirs, ours).items()]
+
+
+def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """The values, theirs and ours, of every field in which two descriptions differ.
+
+    Fields within fields are named with a dot. A field that is not there is as good as None. The
+    number of rounds may differ, and a run of the first version may go on with settings that it did
+    not have.
+    """
+    old, new = _flat(theirs), _flat(ours)
+    may_differ = {*_MAY_CHANGE, *(name for name in _NEW_TO_THE_FIRST_VERSION if name not in old)}
+    return {
+        name: (_printed(old, name), _printed(new, name))
+        for name in dict.fromkeys([*old, *new])
+        if name not in may_differ and _differ(old.get(name), new.get(name))
+    }
 
 
 def _flat(description: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -111,8 +121,13 @@ def _flat(description: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _value(flat: Mapping[str, Any], name: str) -> str:
+def _printed(flat: Mapping[str, Any], name: str) -> str:
     return repr(flat[name]) if name in flat else "nothing"
+
+
+def _differ(one: object, other: object) -> bool:
+    # 1 is 1.0 to a rule, but 1 and True may mean two things.
+    return one != other or isinstance(one, bool) != isinstance(other, bool)
 
 
 def _class_name(thing: object) -> str:

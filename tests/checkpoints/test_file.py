@@ -41,6 +41,11 @@ def test_all_parts_come_back(tmp_path: Path) -> None:
     assert set(load_file(tmp_path / "c")) >= {"model", "memory of 12.a.b", "memory of 12.one"}
 
 
+def test_keys_that_json_makes_texts_of(tmp_path: Path) -> None:
+    write(tmp_path / "c", {"nodes": Part({}, {"of": {10: "a", 9: "b"}})})
+    assert read(tmp_path / "c")["nodes"].facts == {"of": {"10": "a", "9": "b"}}
+
+
 def test_equal_checkpoints_are_equal_files(tmp_path: Path) -> None:
     write(tmp_path / "a", PARTS)
     write(tmp_path / "b", PARTS)

@@ -63,7 +63,9 @@ def write(path: str | os.PathLike[str], parts: Parts) -> None:
             raise CheckpointError(
                 f"Array {name!r} is of {array.dtype}, which cannot be stored; use real numbers."
             )
-    document = {"version": VERSION, "parts": {part: parts[part].facts for part in parts}}
+    facts = {part: content.facts for part, content in parts.items()}
+    # As it will be read: JSON makes texts of all keys, and may then sort them in another order.
+    document = json.loads(json.dumps({"version": VERSION, "parts": facts}))
     document["checksum"] = checksum(document, arrays)
     with replacing(path) as temporary, temporary.open("wb") as file:
         _write(file, arrays, {FORMAT: json.dumps(document)})

@@ -140,7 +140,7 @@ class RunRecorder:
         run = {"round": server_round, "rule": describe(self._aggregator.rule)}
         roster = {
             "examples": self._roster.examples,
-            "nodes": {str(node): name for node, name in self._roster.clients.items()},
+            "nodes": self._roster.clients,
             "cohort": cohort,
         }
         parts = {"run": Part({}, run), **self._aggregator.parts(), "roster": Part({}, roster)}
