@@ -135,7 +135,7 @@ def test_a_strangers_rule_is_compared_resumed_and_reported(call: Call, folder: P
     changed.rename(folder / "renamed.py")
     other = call("run", "--rule", "renamed.py:MyRule", *SMALL, "--seed", "0", "--out", str(run))
     assert other.code == 2
-    assert "my_rule.py:MyRule, not renamed.py:MyRule" in other.err
+    assert "'my_rule.py:MyRule', not 'renamed.py:MyRule'" in other.err
 
 
 def test_a_strangers_rule_runs_and_goes_on(call: Call, folder: Path) -> None:

@@ -33,6 +33,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from fedhaw.description import version
 from fedhaw.errors import FedhawError
 from fedhaw.experiments.catalogue import Family, letter_options, options, try_options
 from fedhaw.experiments.sentences import Where, first_sentence
@@ -261,7 +262,11 @@ class Recipe(BaseModel):
         values = self.model_dump(exclude=set(_PLACE_ONLY))
         if not self.noisy_clients:  # runs from before there was this key are still the same runs
             del values["noisy_clients"]
-        values["rule"] = {"name": self.rule.name, "options": _complete_options(self)}
+        values["rule"] = {
+            "name": self.rule.name,
+            **version(self.rule.entry.cls),
+            "options": _complete_options(self),
+        }
         own = (self.rule.name, self.data, self.model, self.client_update)
         if sources := {name: fingerprint(name) for name in own if is_reference(name)}:
             values["source"] = sources  # a user's own code that was changed gives another result

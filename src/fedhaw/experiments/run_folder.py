@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhaw.data import Dataset
+from fedhaw.description import changes
 from fedhaw.errors import FedhawError
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.files import write_text
@@ -90,24 +91,22 @@ class RunFolder:
         return stored
 
     def _refuse_others(self, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-        theirs, ours = _flat(stored), _flat(wanted)
-        theirs.pop("format", None)
-        ours.pop("format", None)
-        fewer = ours["recipe.rounds"] < theirs["recipe.rounds"]
+        of_data = changes(stored["data"], wanted["data"])
+        different = {
+            **changes(stored["recipe"], wanted["recipe"]),
+            **{f"data.{name}": values for name, values in of_data.items()},
+        }
+        done, rounds = stored["recipe"]["rounds"], wanted["recipe"]["rounds"]
+        if rounds < done:
+            different["rounds"] = str(done), str(rounds)
         # Whoever mends a rule that failed in its first round has no round to lose.
-        began = self.history.exists() and self.history.read_bytes().count(b"\n") > 1
-        different = [
-            key
-            for key in dict.fromkeys([*theirs, *ours])
-            if theirs.get(key) != ours.get(key)
-            and (key != "recipe.rounds" or fewer)
-            and (began or not key.startswith("recipe.source."))
-        ]
+        if not (self.history.exists() and self.history.read_bytes().count(b"\n") > 1):
+            different = {k: v for k, v in different.items() if not k.startswith("source.")}
         if different:
-            key = different[0]
+            name, (theirs, ours) = next(iter(different.items()))
             raise RunFolderError(
-                f"{self.path} holds a run with {key.removeprefix('recipe.')} = {theirs.get(key)}, "
-                f"not {ours.get(key)}; choose another folder, or remove this one."
+                f"{self.path} holds a run with {name} = {theirs}, not {ours}; choose another "
+                "folder, or remove this one."
             )
 
 
@@ -129,13 +128,3 @@ def _has_ended(history: Path) -> bool:
     except ValueError:
         return False
     return bool(last.get("kind") == "end" and last.get("status") == "finished")
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, inner in value.items():
-        if isinstance(inner, Mapping):
-            flat.update(_flat(inner, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = inner
-    return flat

@@ -1,0 +1,52 @@
+"""A folder knows which run it is for."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedhaw
+from fedhaw.data import from_arrays
+from fedhaw.experiments.recipe import Recipe
+from fedhaw.experiments.run_folder import RunFolder, RunFolderError
+
+DATA = from_arrays(np.zeros((6, 3)), np.arange(6) % 2, np.zeros((4, 3)), np.arange(4) % 2)
+RECIPE = Recipe.of({"rule": {"name": "fedlws", "options": {"clip": [0.5, 2.0]}}, "rounds": 2})
+
+
+def finished(path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    folder.claim(RECIPE, DATA)
+    folder.history.write_text('{"kind":"run"}\n{"kind":"end","status":"finished"}\n')
+    assert folder.finished(RECIPE, DATA)
+    return folder
+
+
+def test_a_changed_option_is_noticed(tmp_path: Path) -> None:
+    other = Recipe.of({**RECIPE.model_dump(), "rule": {"name": "fedlws"}})
+    with pytest.raises(RunFolderError, match=r"rule\.options\.clip = \[0\.5, 2\.0\], not None"):
+        finished(tmp_path).finished(other, DATA)
+    with pytest.raises(RunFolderError, match="rounds = 2, not 1"):
+        RunFolder(tmp_path).claim(RECIPE.with_(rounds=1), DATA)
+    RunFolder(tmp_path).claim(RECIPE.with_(rounds=3), DATA)
+
+
+def test_a_finished_run_of_other_arithmetic_is_not_taken_for_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = finished(tmp_path)
+    monkeypatch.setattr(fedhaw.FedLWS, "version", 2, raising=False)
+    for check in (folder.finished, folder.claim):
+        with pytest.raises(RunFolderError, match=r"rule\.version = nothing, not 2; choose another"):
+            check(RECIPE, DATA)
+
+
+def test_a_folder_of_the_first_version_is_still_the_same_run(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    file = tmp_path / "recipe.json"
+    stored = json.loads(file.read_text())
+    del stored["recipe"]["length_limit"]
+    file.write_text(json.dumps(stored))
+    assert folder.finished(RECIPE, DATA)
+    folder.claim(RECIPE, DATA)
