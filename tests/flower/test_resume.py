@@ -212,7 +212,8 @@ def test_the_last_rounds_are_kept_and_can_be_gone_back_to(
     whole = file.read_bytes()
 
     assert run(3, resume_from=3) == []
-    assert kept() == [numbered[3]]
+    assert kept() == [numbered[3], "c.safetensors"]
+    assert file.read_bytes() == (tmp_path / numbered[3]).read_bytes()
     assert len(History.read(history).records) == 3
     assert run(5) == [4, 5]
     assert file.read_bytes() == whole

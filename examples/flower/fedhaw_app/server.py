@@ -59,7 +59,7 @@ def main(grid: Grid, context: Context) -> None:
         uplink=uplink_from_recipe(recipe),
         node_clients=names if config["registered-only"] else None,
         checkpoint=out and out / "checkpoint.safetensors",
-        checkpoint_every=1,
+        resume_from=None if int(config["resume-from"]) < 0 else int(config["resume-from"]),
         history=out and out / "history.jsonl",
         description=describe(recipe),
     )

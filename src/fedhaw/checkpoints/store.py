@@ -35,13 +35,17 @@ class CheckpointStore:
         Raises:
             FileWriteError: it cannot be written; those written before are untouched.
         """
-        file = self.folder / f"{self._stem}-{number:06d}.safetensors"
+        file = self.file(number)
         write(file, parts)
         for _, older in self._files()[: -self._keep]:
             # One too many does no harm.
             with suppress(OSError):
                 older.unlink()
         return file
+
+    def file(self, number: int) -> Path:
+        """Where the checkpoint of a round lies, if it is kept."""
+        return self.folder / f"{self._stem}-{number:06d}.safetensors"
 
     def latest(self) -> dict[str, Part] | None:
         """The last checkpoint that is whole; None when there are none at all.

@@ -71,7 +71,8 @@ class RunRecorder:
         """A round is over."""
         server_round = report.server_round
         due = last or self._overdue or server_round % self._settings.checkpoint_every == 0
-        self._unwritten.append(report)
+        if self._history is not None:
+            self._unwritten.append(report)
         try:
             self._write_history()
             if due:
@@ -79,7 +80,8 @@ class RunRecorder:
             self._overdue = False
         except FileWriteError as error:
             self._overdue = due
-            log.warning("%s The run goes on and tries again after the next round.", error)
+            then = "Its last rounds are lost." if last else "The run tries again a round later."
+            log.warning("%s %s", error, then)
 
     def end(self, seconds: float) -> None:
         """The run is over."""
@@ -108,8 +110,9 @@ class RunRecorder:
         done = 0 if parts is None else self._restore(parts, path)
         if wanted is not None:
             # They would be taken for later rounds of the run that begins now.
-            path.unlink(missing_ok=True)
             store.remove(after=wanted)
+            path.unlink(missing_ok=True)
+            _point(path, store.file(wanted))
         return done
 
     def _restore(self, parts: dict[str, Part], path: Path) -> int:
