@@ -25,6 +25,10 @@ _THREAD_BLOCK = 327_680  # of a matrix, for one core
 _VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time
 _DEVICE_BLOCK = 1 << 26  # of anything that is not in the processor's memory
 
+_ONE_CORE = 1 << 23
+"""Bytes up to which one core does all. The matrix is in cache then, and on a busy machine threads
+that wait for each other cost more than a second core brings."""
+
 
 def column_blocks(W: Array) -> list[slice]:
     """Blocks of the columns of a matrix, each for all cores together."""
@@ -55,7 +59,7 @@ def in_order(
     """What workers make of the tasks, in order; on NumPy there is one worker a core.
 
     NumPy runs element-wise work on one core but lets go of the interpreter lock meanwhile. torch
-    spreads each operation over the cores by itself.
+    spreads each operation over the cores by itself. A small array has one worker on any machine.
     """
     results: dict[int, _R] = {}
     waiting = iter(enumerate(tasks))
@@ -66,7 +70,7 @@ def in_order(
         for index, task in waiting:
             results[index] = function(task)
 
-    spread = isinstance(array, np.ndarray) and len(tasks) > 1
+    spread = isinstance(array, np.ndarray) and len(tasks) > 1 and array.nbytes > _ONE_CORE
     share_out(work, available_cores() if spread else 1)
     return [results[index] for index in range(len(tasks))]
 
