@@ -1,35 +1,16 @@
 """What the coefficients of a formula are, and where they begin."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedhaw.rules.base import InvalidRule, Vector, check_number
-
-Joining: TypeAlias = Callable[[Vector, Vector], ArrayLike]
-"""(K,) shares of the round's data and (K,) known values, NaN for who joins -> (K,) values.
-
-Only the values of those who join are used.
-"""
+from fedhaw.rules.logits import Joining
 
 Start: TypeAlias = Mapping[str, ArrayLike | Joining]
 """By name: a number or an array that all clients share, or where each client's own begins."""
-
-
-def log_shares(shares: Vector, known: Vector) -> Vector:
-    """Logits that give those who join their share of the data under a softmax, as in FedHAW.
-
-    The others keep their weights relative to each other, and get the share that they hold together.
-    A client without data is at -inf, which is not remembered: it joins anew when it has some.
-    """
-    there = ~np.isnan(known)
-    logits: Vector = np.log(shares)
-    held = shares[there].sum()
-    if held > 0:
-        logits = logits + (np.logaddexp.reduce(known[there]) - np.log(held))
-    return logits
 
 
 def shared(start: Start) -> dict[str, Vector]:

@@ -49,6 +49,7 @@ from fedhaw.hypergradient.models import Models, assembled, back, models_of
 from fedhaw.hypergradient.state import HypergradientState
 from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
+from fedhaw.rules.logits import with_newcomers
 from fedhaw.rules.reductions import combine, is_finite, like, to_vector
 
 Formula: TypeAlias = Callable[[dict[str, Tensor], Models], Tensor]
@@ -64,7 +65,7 @@ class HypergradientRule:
             differentiable in the coefficients, and in `models.W` unless `gradient` is given.
         start: where each coefficient begins. A number or an array: one for all clients. A function
             of (shares, known) such as `log_shares`: one number for each client, known by name;
-            see `coefficients.Joining`.
+            see `fedhaw.rules.logits.Joining`.
         rates: each coefficient's meta learning rate; 0 keeps it at its start.
         eta: the clients' learning rate, for the estimate of the gradient given above.
         gradient: (coefficients, models) -> (P,) another estimate of the gradient, instead of eta.
@@ -231,17 +232,8 @@ class HypergradientRule:
         """The state with coefficients for every client of the round; unchanged if none joins."""
         values, joins = state.at(current.names), False
         for name, joining in per_client(self.start).items():
-            known = np.where(np.isfinite(values[name]), values[name], np.nan)
-            if not np.isnan(known).any():
-                continue
-            with np.errstate(divide="ignore"):
-                begun = np.asarray(joining(current.shares, known), dtype=np.float64)
-            if begun.shape != known.shape or np.isnan(begun[np.isnan(known)]).any():
-                raise InvalidRule(
-                    f"The start of {name!r} must give a number for each of the round's "
-                    f"{len(known)} clients; got {begun!r}."
-                )
-            values[name], joins = np.where(np.isnan(known), begun, known), True
+            begun = with_newcomers(name, values[name], current.shares, joining)
+            values[name], joins = begun, joins or begun is not values[name]
         return state.with_values(current.names, values) if joins else state
 
     def _tensors(
