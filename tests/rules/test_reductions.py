@@ -2,6 +2,7 @@
 
 import multiprocessing
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_MATRIX_BLOCK", 3000)
     monkeypatch.setattr(blocks, "_THREAD_BLOCK", 2000)
     monkeypatch.setattr(blocks, "_VECTOR_BLOCK", 1500)
+    monkeypatch.setattr(blocks, "_ONE_CORE", 0)
 
 
 def models(K: int, P: int, move: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -43,13 +45,14 @@ def test_products_are_exact_however_small_the_update(
     s = np.random.default_rng(seed).dirichlet(np.ones(K))
     w64, W64, U64 = (a.astype(np.float64) for a in (w, W, U))
     d = w64 - s @ W64
-    along_w, along_U = reductions.direction_products(
-        to_backend(w), to_backend(W), s, to_backend(U), tolerances=(0.0, 0.0)
-    )
+    direction = reductions.direction(to_backend(w), to_backend(W), s, to_backend(U), tolerance=0.0)
     # Relative to what Cauchy-Schwarz allows; the products themselves may be near 0.
     size = np.linalg.norm(d) * np.linalg.norm(w64)
-    assert abs(along_w - d @ w64) <= 3e-6 * size
-    assert np.all(np.abs(along_U - U64 @ d) <= 3e-6 * np.linalg.norm(d) * np.linalg.norm(U64))
+    assert abs(direction.dot_w - d @ w64) <= 3e-6 * size
+    within = 3e-6 * np.linalg.norm(d) * np.linalg.norm(U64)
+    assert np.all(np.abs(direction.dot_u - U64 @ d) <= within)
+    assert direction.w_length == pytest.approx(np.linalg.norm(w64), rel=1e-6)
+    assert direction.average_length == pytest.approx(np.linalg.norm(s @ W64), rel=1e-5, abs=1e-6)
 
     g = W64 - w64
     mean, length = s @ g, np.linalg.norm(g, axis=1)
@@ -142,12 +145,10 @@ def test_rounding_stays_within_the_tolerance_asked_for(backend: str) -> None:
         s = np.random.default_rng(seed).dirichlet(np.ones(9))
         d = w.astype(np.float64) - s @ W.astype(np.float64)
         for tolerance in (1e-4, 1e-6):
-            along_w, along_U = reductions.direction_products(
-                to_backend(w), to_backend(W), s, to_backend(U), (tolerance, tolerance)
-            )
+            ours = reductions.direction(to_backend(w), to_backend(W), s, to_backend(U), tolerance)
             allowed = 4 * tolerance + 1e-6 * np.linalg.norm(d) * np.linalg.norm(w)
-            assert abs(along_w - d @ w) < allowed
-            assert np.all(np.abs(along_U - U.astype(np.float64) @ d) < allowed)
+            assert abs(ours.dot_w - d @ w) < allowed
+            assert np.all(np.abs(ours.dot_u - U.astype(np.float64) @ d) < allowed)
 
 
 def test_a_forked_child_has_threads_of_its_own() -> None:
@@ -171,3 +172,22 @@ def test_a_weight_of_0_stays_0_when_weights_are_rounded() -> None:
     rounded = reductions.summing_to_one(s, np.zeros((3, 4), np.float32))
     assert rounded[2] == 0
     assert rounded.astype(np.float64).sum() == 1
+
+
+def test_a_matrix_that_fits_in_cache_is_worked_on_by_one_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Threads that wait for each other are slow where others want the cores too."""
+    asked: list[int] = []
+
+    def share_out(work: Callable[[], None], threads: int) -> None:
+        asked.append(threads)
+        work()
+
+    monkeypatch.setattr(blocks, "available_cores", lambda: 8)
+    monkeypatch.setattr(blocks, "share_out", share_out)
+    w, W, _ = (a.astype(np.float32) for a in models(7, 5000, 0.1, 0))
+    for small in (0, W.nbytes):
+        monkeypatch.setattr(blocks, "_ONE_CORE", small)
+        reductions.spread(w, W, np.full(7, 1 / 7), [slice(0, 5000)])
+    assert asked == [8, 1]

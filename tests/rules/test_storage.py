@@ -12,6 +12,7 @@ from tests.checkpoints import first_format
 import fedhaw
 from fedhaw import CheckpointError, load_state, save_state
 from fedhaw.checkpoints import Part, write
+from fedhaw.rules import pack_state, unpack_state
 
 RULE = fedhaw.FedHAW(0.1, 1e-3, 1e-2)
 
@@ -103,3 +104,13 @@ def test_names_keep_their_kind(tmp_path: Path) -> None:
     loaded = load_state(RULE, tmp_path / "state")
     assert loaded.clients == (7, "7", "x")
     assert dict(loaded.lambda_of) == dict(state.lambda_of)
+
+
+def test_a_state_of_an_earlier_version(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:
+    """It summed gamma up, and knew no length that training accounts for."""
+    part = pack_state(state)
+    fields = {k: v for k, v in part.facts["fields"].items() if k != "trained_length"}
+    facts = {**part.facts, "fields": {**fields, "scaling": {"value": 0.3}}}
+    loaded = unpack_state(RULE, Part(part.arrays, facts))
+    assert loaded.gamma == state.gamma
+    assert loaded.trained_length == 0

@@ -13,6 +13,10 @@ s = softmax(lambda), and u_k = w_k(t-1) the models w was made of (Algorithm 1 of
 exp(gamma) d / eta stands for the gradient at w, so no proxy data and no further message is needed,
 and any client update will do. Round 0 only aggregates: with lambda_k = log(N_k / N) it is FedAvg.
 
+`FedHAW.aggregate` has these lines in this order. What a guard leaves of a step is said in
+`stretch.py`, where newcomers begin in `logits.py`, and how d is had without storing it, and to
+which digit, in `reductions.py`.
+
 Clients are known by name. When only some take part, w was made by the previous cohort with the
 weights it had then, so line 10 goes to those clients with those weights; lines 8 and 12 use the
 present cohort, its weights normalised within it. With everybody present this is Algorithm 1.
@@ -21,7 +25,6 @@ Nakai-Kasai and Wadayama, "Federated Learning with Hypergradient-based Online Up
 Weights".
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -29,6 +32,7 @@ from typing import Literal
 import array_api_compat
 import ml_dtypes
 import numpy as np
+from numpy import exp
 
 from fedhaw.rules.base import (
     Array,
@@ -40,17 +44,11 @@ from fedhaw.rules.base import (
     check_number,
     namespace,
 )
+from fedhaw.rules.blocks import quietly
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import astype, combine, direction_products, like, softmax
-
-GAMMA_LIMIT = float(np.log(2.0))
-"""A step to |gamma| beyond this, exp(gamma) outside [0.5, 2], is not taken; in the letter's
-experiments exp(gamma) stays within [0.7, 1.7]."""
-
-SCALING_LIMIT = float(np.log(10.0))
-"""gamma acts in every round, so even a small one that is held destroys a model in the end. Once the
-rule would have scaled the model by more than this in all, gamma goes back to 0, where it began; the
-letter's experiments stay below a factor of 5."""
+from fedhaw.rules.logits import Logits, bare_shares, log_shares, with_newcomers
+from fedhaw.rules.reductions import astype, combine, direction, like, softmax
+from fedhaw.rules.stretch import Step, check_limit, guarded, trained_length
 
 ROUNDING = (3e-7, 1e-5)
 """How far rounding may move gamma and lambda in one step. gamma scales the model, of which float32
@@ -65,9 +63,9 @@ class FedHAWState:
 
     Attributes:
         gamma: log of the sum of the weights.
-        scaling: sum of gamma over the rounds so far: the log of what the rule multiplied into the
-            model.
         lambda_of: the logit of every client seen so far, by name.
+        trained_length: the length that training accounts for, beside which the guard measures the
+            model; 0 before it is known.
         clients: who took part in the last round.
         weights: (K,) softmax of their logits: the relative weights the last model was made with.
         previous: (K, P) their models as the server used them; None before the first round, and
@@ -77,8 +75,8 @@ class FedHAWState:
     """
 
     gamma: float = 0.0
-    scaling: float = 0.0
     lambda_of: Mapping[Client, float] = field(default_factory=dict)
+    trained_length: float = 0.0
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
     previous: Array | None = None
@@ -88,7 +86,7 @@ class FedHAWState:
     @property
     def lambdas(self) -> Vector:
         """(K,) the logits of the last round's clients."""
-        return np.array([self.lambda_of[client] for client in self.clients], dtype=np.float64)
+        return Logits(self.lambda_of).at(self.clients)
 
     @property
     def metrics(self) -> Metrics:
@@ -116,6 +114,9 @@ class FedHAW:
         history_dtype: dtype in which the previous models are kept. None: the matrix given in the
             round is kept as it is, without a copy. "bfloat16" or "float16": a copy of half the
             size.
+        guard: how many times longer, or shorter, than its training accounts for gamma may make the
+            model; above 1. A step that is not finite, or would double or halve the model in one
+            round, is not taken. None: the letter's rule as printed, whatever happens.
     """
 
     eta: float
@@ -126,11 +127,13 @@ class FedHAW:
     jacobian: Literal["diagonal", "full"] = "diagonal"
     learn: Literal["both", "gamma", "lambda"] = "both"
     history_dtype: Literal["bfloat16", "float16"] | None = None
+    guard: float | None = 10.0
 
     def __post_init__(self) -> None:
         check_number("FedHAW", "eta", self.eta, above=0)
         check_number("FedHAW", "eta_gamma", self.eta_gamma, at_least=0)
         check_number("FedHAW", "eta_lambda", self.eta_lambda, at_least=0)
+        check_limit("FedHAW", self.guard)
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 options = ", ".join(repr(option) for option in known)
@@ -142,119 +145,71 @@ class FedHAW:
         """The state before the first round: gamma = 0, and no client known yet."""
         return FedHAWState()
 
+    @quietly
     def aggregate(self, state: FedHAWState, current: Round) -> tuple[Array, FedHAWState]:
         """The next global model, (P,), and the coefficients that made it."""
         if current.nothing_arrived:
             return unchanged(current), state
-        lambda_of = self._with_newcomers(state.lambda_of, current)
-        gamma, note = state.gamma, None
+        w, W, U = current.global_model, current.client_models, _previous(state, current)
+        now, then, s = current.names, state.clients, state.weights
+        gamma, logits = state.gamma, self._with_newcomers(state, current)
+        trained, note = state.trained_length, None
+
         if state.rounds > 0:
-            gamma, lambda_of, note = self._step(state, current, lambda_of)
-        if abs(state.scaling + gamma) > SCALING_LIMIT:
-            note = f"gamma = {gamma:.4g} would scale the model beyond tenfold in all; it is 0 again"
-            gamma = 0.0
-        weights = _cohort_weights(lambda_of, current.names)
-        model = checked(combine(math.exp(gamma) * weights, current.client_models), current)
-        return model, FedHAWState(
-            gamma=gamma,
-            scaling=state.scaling + gamma,
-            lambda_of=lambda_of,
-            clients=current.names,
+            eta, (eta_gamma, eta_lambda) = self.eta, self._rates
+            g, lam = gamma, logits.at(then)
+            d = direction(w, W, softmax(logits.at(now)), U, self._tolerance(g))  # line 8
+            gamma = g - eta_gamma * exp(g) / eta * d.dot_w  # line 9
+            g = gamma if self.gamma_in_lambda_step == "sequential" else g
+            lam = lam - eta_lambda * exp(2 * g) / eta * self._slope(s, d.dot_u)  # line 10
+            trained = trained_length(trained, d.w_length, d.average_length)
+            if self.guard is not None:
+                step = Step(state.gamma, gamma, logits.at(then), lam)
+                gamma, lam, note = guarded(step, self.guard, trained, d.average_length)
+            logits = logits.set(then, lam)
+
+        weights = softmax(logits.at(now))
+        model = combine(exp(gamma) * weights, W)  # line 12
+        return checked(model, current), FedHAWState(
+            gamma=float(gamma),
+            lambda_of=logits.of,
+            trained_length=trained,
+            clients=now,
             weights=weights,
-            previous=self._kept(current.client_models),
+            previous=self._kept(W),
             rounds=state.rounds + 1,
             note=note,
         )
 
-    def hypergradients(
-        self,
-        state: FedHAWState,
-        current: Round,
-        lambda_of: Mapping[Client, float] | None = None,
-    ) -> tuple[float, Vector]:
-        """Derivatives of the loss at w with respect to gamma and to the previous clients' lambda.
-
-        The second is for exp(gamma) at the value the state holds; the `sequential` reading scales
-        it afterwards.
-
-        Returns:
-            df/dgamma, and (K,) df/dlambda_k in the order of `state.clients`.
-        """
-        w, W, U = current.global_model, current.client_models, state.previous
-        if lambda_of is None:
-            lambda_of = self._with_newcomers(state.lambda_of, current)
-        scale, s = math.exp(state.gamma), state.weights
-        unchanged_cohort = current.names == state.clients and lambda_of == state.lambda_of
-        along_w, along_U = direction_products(
-            w,
-            W,
-            s if unchanged_cohort else _cohort_weights(lambda_of, current.names),
-            None if U is None else like(W, U, keep_dtype=True),
-            tolerances=(
-                ROUNDING[0] * self.eta / max(self.eta_gamma * scale, TINY),
-                ROUNDING[1] * self.eta / max(self.eta_lambda * scale**2 / 4, TINY),
-            ),
+    @property
+    def _rates(self) -> tuple[float, float]:
+        """The meta learning rates of gamma and lambda; 0 for what is not learnt."""
+        return (
+            0.0 if self.learn == "lambda" else self.eta_gamma,
+            0.0 if self.learn == "gamma" else self.eta_lambda,
         )
-        if self.learn == "gamma":
-            return scale / self.eta * along_w, np.zeros(len(s))
-        if self.jacobian == "diagonal":
-            dw_dlambda = s * (1 - s) * along_U
-        else:
-            dw_dlambda = s * (along_U - s @ along_U)
-        return scale / self.eta * along_w, scale**2 / self.eta * dw_dlambda
 
-    def _step(
-        self,
-        state: FedHAWState,
-        current: Round,
-        lambda_of: dict[Client, float],
-    ) -> tuple[float, dict[Client, float], str | None]:
-        """Lines 9 and 10; the coefficients stay when a step is not finite or out of bounds."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            to_gamma, to_lambda = self.hypergradients(state, current, lambda_of)
-            gamma = state.gamma
-            if self.learn != "lambda":
-                gamma -= self.eta_gamma * to_gamma
-            if self.gamma_in_lambda_step == "sequential":
-                to_lambda = to_lambda * np.exp(2 * (gamma - state.gamma))
-            steps = (self.eta_lambda * to_lambda).tolist()
-        if not math.isfinite(gamma + sum(steps)):
-            return state.gamma, lambda_of, "the hypergradient is not finite; coefficients stayed"
-        if abs(gamma) > GAMMA_LIMIT:
-            note = f"a step to gamma = {gamma:.4g} is out of bounds; coefficients stayed"
-            return state.gamma, lambda_of, note
-        for client, step in zip(state.clients, steps, strict=True):
-            lambda_of[client] -= step
-        return gamma, lambda_of, None
+    def _slope(self, s: Vector, dot_u: Vector) -> Vector:
+        """(K,) <d, dw/dlambda_k>, but for exp(gamma)."""
+        full = self.jacobian == "full"
+        slope: Vector = s * (dot_u - (s * dot_u).sum()) if full else s * (1 - s) * dot_u
+        return slope
 
-    def _with_newcomers(
-        self,
-        known: Mapping[Client, float],
-        current: Round,
-    ) -> dict[Client, float]:
-        """The logits of all clients, with those who join at their share of this round's data.
+    def _tolerance(self, gamma: float) -> float:
+        """How far off the inner products with d may be for steps within ROUNDING."""
+        scales = float(exp(gamma)), float(exp(2 * gamma)) / 4
+        return min(
+            rounding * self.eta / max(rate * scale, TINY)
+            for rounding, rate, scale in zip(ROUNDING, self._rates, scales, strict=True)
+        )
 
-        The known clients of the round keep their weights relative to each other; together they get
-        the share of the data they hold. A client that had no data so far (logit -inf) joins anew.
-        """
-        lambda_of = dict(known)
-        newcomers = [c for c in current.names if lambda_of.get(c, -np.inf) == -np.inf]
-        if not newcomers:
-            return lambda_of
-        share_of = dict(zip(current.names, current.shares, strict=True))
-        present = [client for client in current.names if client not in set(newcomers)]
-        held = sum(share_of[client] for client in present)
-        offset = 0.0
-        if held > 0:
-            logits = np.array([known[client] for client in present])
-            offset = float(np.logaddexp.reduce(logits) - np.log(held))
-        for client in newcomers:
-            share = float(share_of[client])
-            if self.start == "literal":
-                lambda_of[client] = share
-            else:
-                lambda_of[client] = float(np.log(share)) + offset if share > 0 else -np.inf
-        return lambda_of
+    def _with_newcomers(self, state: FedHAWState, current: Round) -> Logits:
+        """The logits of all clients, with those who join at their share of this round's data."""
+        joining = log_shares if self.start == "share" else bare_shares
+        logits = Logits(state.lambda_of)
+        known = logits.at(current.names)
+        begun = with_newcomers("lambda", known, current.shares, joining)
+        return logits if begun is known else logits.set(current.names, begun)
 
     def _kept(self, W: Array) -> Array | None:
         if self.learn == "gamma":
@@ -275,5 +230,8 @@ _CHOICES: dict[str, tuple[object, ...]] = {
 }
 
 
-def _cohort_weights(lambda_of: Mapping[Client, float], cohort: tuple[Client, ...]) -> Vector:
-    return softmax(np.array([lambda_of[client] for client in cohort]))
+def _previous(state: FedHAWState, current: Round) -> Array | None:
+    """(J, P) the models w was made of, where the round's lie; None if they were not kept."""
+    if state.previous is None:
+        return None
+    return like(current.client_models, state.previous, keep_dtype=True)

@@ -15,6 +15,9 @@ from fedhaw.checkpoints import CheckpointError, Part, read, write
 from fedhaw.rules.base import Client, Rule, State
 from fedhaw.rules.reductions import to_numpy
 
+RETIRED = {"FedHAWState": ("scaling",)}
+"""Fields that states of earlier versions have and nobody asks for any more, by kind."""
+
 S = TypeVar("S", bound=State)
 
 
@@ -85,6 +88,8 @@ def unpack_state(rule: Rule[S], part: Part) -> S:
             )
         values: dict[str, Any] = dict(part.arrays)
         for name, content in part.facts["fields"].items():
+            if name in RETIRED.get(kind.__name__, ()):
+                continue
             if "names" in content:
                 numbers = part.arrays[name].tolist()
                 values[name] = dict(zip(map(_name, content["names"]), numbers, strict=True))
