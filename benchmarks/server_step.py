@@ -55,6 +55,7 @@ def main() -> None:
     seconds = {size: table(*size, turns) for size in sizes}
     print_small_updates(turns)
     print_passes(turns)
+    print_leases(turns)
     print_memory()
     print_growth(seconds)
 
@@ -238,6 +239,37 @@ def print_passes(turns: int) -> None:
         f"K = 10, P = {MNIST_MLP:,}: FedHAW {whole * 1e3:.3f} ms, its three passes alone "
         f"{bare * 1e3:.3f} ms, ratio {ratio:.2f} ({measured[0][0]:.2f} to {measured[-1][0]:.2f})\n"
     )
+
+
+def measure_leases(backend: str, turns: int) -> dict[str, tuple[float, float]]:
+    """Seconds of processor time with memory that is used again, and with fresh memory."""
+    arrays: Any = models(10, RESNET18)
+    if backend == "torch":
+        arrays = [torch.from_numpy(array) for array in arrays]
+    spent: dict[str, tuple[list[float], list[float]]] = {}
+    steps = {name: step_of(RULES[name], arrays) for name in ("FedAvg", "FedHAW", "FedHAWAuto")}
+    kept = {}  # the model of the round before, as a run holds it
+    for _ in range(turns + 1):
+        for name, step in steps.items():
+            for side, smallest in enumerate((1 << 20, 1 << 60)):
+                memory.WORTH_KEEPING = smallest
+                start = time.process_time()
+                kept[name, side] = step()
+                spent.setdefault(name, ([], []))[side].append(time.process_time() - start)
+    return {
+        name: (statistics.median(lent[1:]), statistics.median(fresh[1:]))
+        for name, (lent, fresh) in spent.items()
+    }
+
+
+def print_leases(turns: int) -> None:
+    """What it is worth to use the memory of old models again: processor time, side by side."""
+    print(f"memory used again or fresh, processor time, K = 10, P = {RESNET18:,}")
+    for backend in ("torch", "numpy"):
+        for name, (lent, fresh) in in_own_process(measure_leases, backend, turns).items():
+            times = f"{lent * 1e3:9.1f} ms {fresh * 1e3:9.1f} ms"
+            print(f"{name + ', ' + backend:28}{times}   fresh is {fresh / lent:.2f} times as slow")
+    print(flush=True)
 
 
 def print_memory() -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedhaw.rules.base import Array, namespace
 from fedhaw.rules.blocks import on_cpu
 
-_WORTH_KEEPING = 1 << 20
+WORTH_KEEPING = 1 << 20
 """Bytes below which the allocator of the system has memory at hand anyway."""
 
 _LENT = ("float32", "float64")
@@ -41,7 +41,7 @@ class _Lease:
 def vector_like(reference: Array) -> Array:
     """A vector of the shape, dtype and device of `reference`; what it holds is undefined."""
     xp = namespace(reference)
-    if reference.nbytes < _WORTH_KEEPING or not on_cpu(reference):
+    if reference.nbytes < WORTH_KEEPING or not on_cpu(reference):
         return xp.empty_like(reference)
     dtype = str(reference.dtype).removeprefix("torch.")
     if dtype not in _LENT:
