@@ -127,7 +127,7 @@ class FedHAW:
     jacobian: Literal["diagonal", "full"] = "diagonal"
     learn: Literal["both", "gamma", "lambda"] = "both"
     history_dtype: Literal["bfloat16", "float16"] | None = None
-    guard: float | None = 10.0
+    guard: float | None = 5.0
 
     def __post_init__(self) -> None:
         check_number("FedHAW", "eta", self.eta, above=0)
