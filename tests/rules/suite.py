@@ -23,7 +23,7 @@ P = LAYERS[-1].stop
 
 def quadratic_proxy(model: Any) -> tuple[float, Any]:
     """|model - target|^2 / 2P and its gradient, for either backend."""
-    offset = model - fedhaw.rules.reductions.like(model, np.linspace(-1, 1, model.shape[0]))
+    offset = model - fedhaw.rules.passes.like(model, np.linspace(-1, 1, model.shape[0]))
     return float(offset @ offset) / (2 * model.shape[0]), offset / model.shape[0]
 
 

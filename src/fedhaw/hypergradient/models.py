@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedhaw.rules.base import Array, Round, Vector
-from fedhaw.rules.reductions import like, summing_to_one, to_numpy
+from fedhaw.rules.passes import like, summing_to_one, to_numpy
 
 HALF = (torch.float16, torch.bfloat16)
 

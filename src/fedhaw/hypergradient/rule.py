@@ -50,7 +50,7 @@ from fedhaw.hypergradient.state import HypergradientState
 from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.logits import with_newcomers
-from fedhaw.rules.reductions import combine, is_finite, like, to_vector
+from fedhaw.rules.passes import combine, is_finite, like, to_vector
 
 Formula: TypeAlias = Callable[[dict[str, Tensor], Models], Tensor]
 """Coefficients by name, in the models' dtype, and a round's models -> a tensor."""

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedhaw.rules.base import Array, Client, InvalidRound, State, Vector, namespace
 from fedhaw.rules.blocks import quietly
-from fedhaw.rules.reductions import astype, is_finite, like
+from fedhaw.rules.passes import astype, is_finite, like
 
 
 @quietly

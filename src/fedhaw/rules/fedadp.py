@@ -19,7 +19,7 @@ import numpy as np
 
 from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import combine, softmax, update_products
+from fedhaw.rules.passes import combine, softmax, update_products
 
 NEARLY_PARALLEL = 0.9999
 """Beyond this cosine, angles below 0.014, the arc cosine of float32 sums has lost its digits."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhaw.rules.base import Array, Client, Metrics, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import combine
+from fedhaw.rules.passes import combine
 
 
 @dataclass(frozen=True)

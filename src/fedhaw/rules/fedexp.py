@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import combine, update_products
+from fedhaw.rules.passes import combine, update_products
 
 
 @dataclass(frozen=True)

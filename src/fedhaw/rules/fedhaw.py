@@ -15,7 +15,7 @@ and any client update will do. Round 0 only aggregates: with lambda_k = log(N_k 
 
 `FedHAW.aggregate` has these lines in this order. What a guard leaves of a step is said in
 `stretch.py`, where newcomers begin in `logits.py`, and how d is had without storing it, and to
-which digit, in `reductions.py`.
+which digit, in `passes`.
 
 Clients are known by name. When only some take part, w was made by the previous cohort with the
 weights it had then, so line 10 goes to those clients with those weights; lines 8 and 12 use the
@@ -47,7 +47,7 @@ from fedhaw.rules.base import (
 from fedhaw.rules.blocks import quietly
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.logits import Logits, bare_shares, log_shares, with_newcomers
-from fedhaw.rules.reductions import astype, combine, direction, like, softmax
+from fedhaw.rules.passes import astype, combine, direction, like, softmax
 from fedhaw.rules.stretch import Step, check_limit, guarded, trained_length
 
 ROUNDING = (3e-7, 1e-5)

@@ -39,7 +39,7 @@ import numpy as np
 
 from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import (
+from fedhaw.rules.passes import (
     blend,
     combine,
     like,

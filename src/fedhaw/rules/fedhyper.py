@@ -14,7 +14,7 @@ import numpy as np
 
 from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import blend, combine, dot, like, subtract, summing_to_one
+from fedhaw.rules.passes import blend, combine, dot, like, subtract, summing_to_one
 
 
 @dataclass(frozen=True)

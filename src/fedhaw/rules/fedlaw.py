@@ -24,7 +24,7 @@ import numpy as np
 
 from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import combine, inner, like, softmax
+from fedhaw.rules.passes import combine, inner, like, softmax
 
 ProxyLoss: TypeAlias = Callable[[Array], tuple[float, Array]]
 """Takes a flat model, (P,); gives the loss there and its gradient, (P,)."""

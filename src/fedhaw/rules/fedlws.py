@@ -29,7 +29,7 @@ from fedhaw.rules.base import (
     check_number,
 )
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.reductions import scale_layers, spread
+from fedhaw.rules.passes import scale_layers, spread
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fedhaw.rules.base import (
     State,
     namespace,
 )
-from fedhaw.rules.reductions import is_finite, non_finite_rows
+from fedhaw.rules.passes import is_finite, non_finite_rows
 
 S = TypeVar("S", bound=State)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhaw.checkpoints import CheckpointError, Part, read, write
 from fedhaw.rules.base import Client, Rule, State
-from fedhaw.rules.reductions import to_numpy
+from fedhaw.rules.passes import to_numpy
 
 RETIRED = {"FedHAWState": ("scaling",)}
 """Fields that states of earlier versions have and nobody asks for any more, by kind."""

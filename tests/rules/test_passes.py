@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from suite import BACKENDS
 
-from fedhaw.rules import blocks, reductions
+from fedhaw.rules import blocks, passes
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def test_products_are_exact_however_small_the_update(
     s = np.random.default_rng(seed).dirichlet(np.ones(K))
     w64, W64, U64 = (a.astype(np.float64) for a in (w, W, U))
     d = w64 - s @ W64
-    direction = reductions.direction(to_backend(w), to_backend(W), s, to_backend(U), tolerance=0.0)
+    direction = passes.direction(to_backend(w), to_backend(W), s, to_backend(U), tolerance=0.0)
     # Relative to what Cauchy-Schwarz allows; the products themselves may be near 0.
     size = np.linalg.norm(d) * np.linalg.norm(w64)
     assert abs(direction.dot_w - d @ w64) <= 3e-6 * size
@@ -57,13 +57,13 @@ def test_products_are_exact_however_small_the_update(
     g = W64 - w64
     mean, length = s @ g, np.linalg.norm(g, axis=1)
     scales = np.linspace(0, 1, K)
-    along, beside = reductions.update_products(to_backend(w), to_backend(W), s, scales)
+    along, beside = passes.update_products(to_backend(w), to_backend(W), s, scales)
     assert np.all(np.abs(along - g @ mean) <= 1e-5 * length * length.max())
     expected = np.linalg.norm(g - scales[:, np.newaxis] * mean, axis=1) ** 2
     assert np.all(np.abs(beside - expected) <= 1e-5 * length.max() ** 2)
 
     layers = [slice(0, P // 2), slice(P // 2, P)] if P > 1 else [slice(0, 1)]
-    squares, mean_squares, distances, average = reductions.spread(
+    squares, mean_squares, distances, average = passes.spread(
         to_backend(w), to_backend(W), s, layers
     )
     np.testing.assert_allclose(np.asarray(average), s @ W64, rtol=1e-5, atol=1e-6)
@@ -85,7 +85,7 @@ def test_distances_are_exact_where_clients_all_but_agree(backend: str) -> None:
     w, common, noise = models(5, 4000, 1.0, 3)
     W = w + common[:1] + 1e-3 * noise
     w, W = w.astype(np.float32), W.astype(np.float32)
-    *_, distances, _ = reductions.spread(
+    *_, distances, _ = passes.spread(
         to_backend(w), to_backend(W), np.full(5, 0.2), [slice(0, 4000)]
     )
     g = W.astype(np.float64) - w
@@ -97,7 +97,7 @@ def test_the_thread_count_does_not_change_a_bit(monkeypatch: pytest.MonkeyPatch)
     results: list[Any] = []
     for cores in (1, 2, 5):
         monkeypatch.setattr("fedhaw.rules.blocks.available_cores", lambda cores=cores: cores)
-        parts = reductions.spread(w, W, np.full(7, 1 / 7), [slice(0, 5000)])
+        parts = passes.spread(w, W, np.full(7, 1 / 7), [slice(0, 5000)])
         results.append(b"".join(part.tobytes() for part in parts))
     assert len(set(results)) == 1
 
@@ -112,28 +112,28 @@ def test_vectors_are_measured_subtracted_and_blended(backend: str, P: int) -> No
     a, b = to_backend(x.copy()), to_backend(y)
     expected = np.array([[x64 @ x64, x64 @ y64], [x64 @ y64, y64 @ y64]])
     within = 1e-6 * P
-    np.testing.assert_allclose(reductions.products(a, b), expected, atol=within)
+    np.testing.assert_allclose(passes.products(a, b), expected, atol=within)
     twice = expected[np.ix_([1, 0, 1], [1, 0, 1])]
-    np.testing.assert_allclose(reductions.products(b, a, b), twice, atol=within)
-    mixed = np.asarray(reductions.blend(0.3, a, -2.0, b))
+    np.testing.assert_allclose(passes.products(b, a, b), twice, atol=within)
+    mixed = np.asarray(passes.blend(0.3, a, -2.0, b))
     np.testing.assert_allclose(mixed, 0.3 * x64 - 2 * y64, rtol=1e-5, atol=1e-6)
-    reductions.subtract(a, b)
+    passes.subtract(a, b)
     np.testing.assert_array_equal(np.asarray(a), x - y)
     np.testing.assert_array_equal(np.asarray(b), y)
 
 
 def test_softmax_takes_logits_of_any_size() -> None:
-    np.testing.assert_array_equal(reductions.softmax(np.array([1e300, 1e300])), [0.5, 0.5])
-    np.testing.assert_array_equal(reductions.softmax(np.array([-1e300, 0.0])), [0, 1])
-    np.testing.assert_array_equal(reductions.softmax(np.array([-np.inf, 3.0])), [0, 1])
+    np.testing.assert_array_equal(passes.softmax(np.array([1e300, 1e300])), [0.5, 0.5])
+    np.testing.assert_array_equal(passes.softmax(np.array([-1e300, 0.0])), [0, 1])
+    np.testing.assert_array_equal(passes.softmax(np.array([-np.inf, 3.0])), [0, 1])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_finite(backend: str) -> None:
     to_backend = BACKENDS[backend]
-    assert reductions.is_finite(to_backend(np.full(5, 3e38, np.float32))), "huge but finite"
+    assert passes.is_finite(to_backend(np.full(5, 3e38, np.float32))), "huge but finite"
     for poison in (np.nan, np.inf, -np.inf):
-        assert not reductions.is_finite(to_backend(np.array([1, poison], np.float32)))
+        assert not passes.is_finite(to_backend(np.array([1, poison], np.float32)))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -145,7 +145,7 @@ def test_rounding_stays_within_the_tolerance_asked_for(backend: str) -> None:
         s = np.random.default_rng(seed).dirichlet(np.ones(9))
         d = w.astype(np.float64) - s @ W.astype(np.float64)
         for tolerance in (1e-4, 1e-6):
-            ours = reductions.direction(to_backend(w), to_backend(W), s, to_backend(U), tolerance)
+            ours = passes.direction(to_backend(w), to_backend(W), s, to_backend(U), tolerance)
             allowed = 4 * tolerance + 1e-6 * np.linalg.norm(d) * np.linalg.norm(w)
             assert abs(ours.dot_w - d @ w) < allowed
             assert np.all(np.abs(ours.dot_u - U.astype(np.float64) @ d) < allowed)
@@ -153,11 +153,11 @@ def test_rounding_stays_within_the_tolerance_asked_for(backend: str) -> None:
 
 def test_a_forked_child_has_threads_of_its_own() -> None:
     w, W, _ = (a.astype(np.float32) for a in models(4, 5000, 0.1, 0))
-    reductions.update_products(w, W, np.full(4, 0.25))
+    passes.update_products(w, W, np.full(4, 0.25))
     context = multiprocessing.get_context("fork")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks
-        child = context.Process(target=reductions.update_products, args=(w, W, np.full(4, 0.25)))
+        child = context.Process(target=passes.update_products, args=(w, W, np.full(4, 0.25)))
         child.start()
     child.join(timeout=30)
     alive = child.is_alive()
@@ -169,7 +169,7 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 def test_a_weight_of_0_stays_0_when_weights_are_rounded() -> None:
     """What rounding leaves over must not reach a client that has no say."""
     s = np.array([1 / 3, 2 / 3, 0.0])
-    rounded = reductions.summing_to_one(s, np.zeros((3, 4), np.float32))
+    rounded = passes.summing_to_one(s, np.zeros((3, 4), np.float32))
     assert rounded[2] == 0
     assert rounded.astype(np.float64).sum() == 1
 
@@ -189,5 +189,5 @@ def test_a_matrix_that_fits_in_cache_is_worked_on_by_one_core(
     w, W, _ = (a.astype(np.float32) for a in models(7, 5000, 0.1, 0))
     for small in (0, W.nbytes):
         monkeypatch.setattr(blocks, "_ONE_CORE", small)
-        reductions.spread(w, W, np.full(7, 1 / 7), [slice(0, 5000)])
+        passes.spread(w, W, np.full(7, 1 / 7), [slice(0, 5000)])
     assert asked == [8, 1]

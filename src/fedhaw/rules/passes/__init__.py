@@ -1,0 +1,35 @@
+"""The few passes over a K x P matrix of client models that every rule is built of.
+
+Reading the matrix is the cost of a rule; everything else is arithmetic on K numbers. So each
+function here reads it once, a block of columns at a time, does all it needs while the block is in
+cache, and returns float64 coefficients. Nothing ever copies the matrix.
+"""
+
+from fedhaw.rules.passes.arrays import astype, like, to_numpy, to_vector
+from fedhaw.rules.passes.average import combine, inner, softmax, summing_to_one
+from fedhaw.rules.passes.directions import Direction, direction
+from fedhaw.rules.passes.distances import spread, update_products
+from fedhaw.rules.passes.finite import is_finite, non_finite_rows
+from fedhaw.rules.passes.vectors import blend, dot, products, scale_layers, subtract
+
+__all__ = [
+    "Direction",
+    "astype",
+    "blend",
+    "combine",
+    "direction",
+    "dot",
+    "inner",
+    "is_finite",
+    "like",
+    "non_finite_rows",
+    "products",
+    "scale_layers",
+    "softmax",
+    "spread",
+    "subtract",
+    "summing_to_one",
+    "to_numpy",
+    "to_vector",
+    "update_products",
+]

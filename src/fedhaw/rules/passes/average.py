@@ -1,0 +1,48 @@
+"""Weighted sums of the client models, and the weights."""
+
+import math
+
+import numpy as np
+
+from fedhaw.rules.base import Array, Vector, namespace
+from fedhaw.rules.blocks import quietly
+from fedhaw.rules.memory import vector_like
+from fedhaw.rules.passes.arrays import like, to_vector
+
+
+def softmax(logits: Vector) -> Vector:
+    """(K,) positive numbers summing to 1, for logits of any size; -inf gives exactly 0."""
+    exponentials = np.exp(logits - logits.max())
+    weights: Vector = exponentials / exponentials.sum()
+    return weights
+
+
+def summing_to_one(s: Vector, W: Array) -> Array:
+    """`s` in the dtype of W, and still summing to 1.
+
+    Rounding each weight by itself leaves a sum of 1 + 1e-8 or so, and a difference of models would
+    gain that fraction of the whole model. All weights, and 1, are multiples of the last place of
+    the smallest one that is not 0, so that one can take up the rest exactly.
+    """
+    weights = like(W, s).tolist()
+    rest = 1.0 - math.fsum(weights)
+    if rest != 0:
+        weights[weights.index(min(filter(None, weights)))] += rest
+    return like(W, np.array(weights))
+
+
+@quietly
+def combine(coefficients: Vector, W: Array) -> Array:
+    """(P,) sum_k coefficients_k W_k: one matrix-vector product, one read of W."""
+    row = like(W, coefficients)
+    # From the left, torch makes it a product of matrices, which is slower at this length but the
+    # only form that every processor has for 16-bit numbers.
+    if W.itemsize <= 2:
+        return row @ W
+    return namespace(W).matmul(W.T, row, out=vector_like(W[0]))
+
+
+@quietly
+def inner(W: Array, vector: Array) -> Vector:
+    """(K,) <W_k, vector> for every client."""
+    return to_vector(W @ vector)

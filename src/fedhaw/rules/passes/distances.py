@@ -1,0 +1,116 @@
+"""How the clients' updates lie to each other, in one read of their models."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from fedhaw.rules.base import Array, Vector, namespace
+from fedhaw.rules.blocks import in_order, layer_blocks
+from fedhaw.rules.memory import vector_like
+from fedhaw.rules.passes.arrays import like, to_vector
+from fedhaw.rules.passes.average import summing_to_one
+
+
+def update_products(
+    w: Array, W: Array, weights: Vector, scales: Vector | None = None
+) -> tuple[Vector, Vector]:
+    """How the updates g_k = W_k - w lie to their weighted mean g = sum_k weights_k g_k.
+
+    Args:
+        w: (P,) the global model.
+        W: (K, P) the client models.
+        weights: (K,) of the mean.
+        scales: (K,) multiples of the mean; None for 0.
+
+    Returns:
+        (K,) <g_k, g> and (K,) |g_k - scales_k g|^2. The updates live only in cache.
+    """
+    xp, row = namespace(W), like(W, weights)
+    multiples = None if scales is None else like(W, scales)[:, None]
+
+    def measured(block: slice, room: Array) -> tuple[Array, ...]:
+        updates = xp.subtract(W[:, block], w[block], out=room)
+        mean = row @ updates
+        along = updates @ mean
+        rest = updates if multiples is None else updates - multiples * mean
+        return along, _squares(rest)
+
+    (sums,) = _sums_by_layer(W, [slice(0, w.shape[0])], measured)
+    along, squares = np.split(sums, 2)
+    return along, squares
+
+
+def spread(
+    w: Array, W: Array, weights: Vector, layers: Sequence[slice]
+) -> tuple[Vector, Vector, Vector, Array]:
+    """How far the client models are apart, layer by layer, in one read of W.
+
+    Args:
+        w: (P,) the global model.
+        W: (K, P) the client models.
+        weights: (K,) of the average, summing to 1.
+        layers: L slices of the P parameters.
+
+    Returns:
+        (L,) |w|^2; (L,) |average - w|^2; (L, K) |W_k - mean_j W_j|^2, the same for models as for
+        updates; and (P,) the weighted average. It is finite if the first two are. A difference of
+        models is as exact as the models are, which is enough where lengths are compared with |w|.
+    """
+    xp, K = namespace(W), W.shape[0]
+    both = xp.stack([summing_to_one(of, W) for of in (weights, np.full(K, 1 / K))])
+    average = vector_like(w)
+
+    def measured(block: slice, room: Array) -> tuple[Array, ...]:
+        w_block, W_block = w[block], W[:, block]
+        update, centre = both @ W_block
+        average[block] = update
+        update -= w_block
+        lengths = (w_block @ w_block)[None], (update @ update)[None]
+        return *lengths, _squared_distances(xp, W_block, centre, room)
+
+    sums = _sums_by_layer(W, layers, measured)
+    return sums[:, 0], sums[:, 1], sums[:, 2:], average
+
+
+def _squared_distances(xp: Any, rows: Array, centre: Array, room: Array) -> Array:
+    """(K,) |rows_k - centre|^2."""
+    if xp is np:
+        return _squares(np.subtract(rows, centre, out=room))
+    # Row by row: torch spreads a vector over the cores in the same way for a difference and for a
+    # product, so that each finds what it wrote in its own cache.
+    apart = room[0]
+    return xp.stack([xp.sub(row, centre, out=apart) @ apart for row in rows])
+
+
+def _squares(rows: Array) -> Array:
+    """(K,) |rows_k|^2."""
+    if isinstance(rows, np.ndarray):
+        return np.linalg.vecdot(rows, rows)
+    # torch's vecdot writes the products to memory before it adds them up.
+    lengths = rows.norm(dim=1)
+    return lengths * lengths
+
+
+def _sums_by_layer(
+    W: Array, layers: Sequence[slice], function: Callable[[slice, Array], tuple[Array, ...]]
+) -> Vector:
+    """(L, n) the float64 sums of `function(block, room)` over each layer's blocks of columns.
+
+    Of the vectors that it returns the n numbers are strung together. In the room, as large as the
+    block of W, it may write what it likes; fresh memory would cost more than the work on it.
+    """
+    xp, blocks = namespace(W), layer_blocks(layers, W)
+    widest = max(block.stop - block.start for _, block in blocks)
+
+    def worker() -> Callable[[tuple[int, slice]], tuple[Array, ...]]:
+        room = xp.empty_like(W[:, :widest])
+        return lambda task: function(task[1], room[:, : task[1].stop - task[1].start])
+
+    numbers = chain.from_iterable(in_order(W, worker, blocks))
+    by_block = to_vector(xp.concat(list(numbers))).reshape(len(blocks), -1)
+    # Added up in the order of the blocks, so that the number of threads does not matter.
+    first_blocks = np.searchsorted([index for index, _ in blocks], np.arange(len(layers)))
+    sums: Vector = np.add.reduceat(by_block, first_blocks, axis=0)
+    return sums

@@ -1,0 +1,66 @@
+"""Passes over single vectors of a model's length."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedhaw.rules.base import Array, Vector, namespace
+from fedhaw.rules.blocks import each, layer_blocks, quietly, vector_blocks
+from fedhaw.rules.memory import vector_like
+from fedhaw.rules.passes.arrays import astype
+
+
+@quietly
+def dot(a: Array, b: Array) -> float:
+    """<a, b>, summed in float64 over blocks."""
+    return float(sum(float(a[block] @ b[block]) for block in vector_blocks(a)))
+
+
+@quietly
+def products(*vectors: Array) -> Vector:
+    """(n, n) inner products of n vectors with each other; vectors named twice are read once."""
+    place: dict[int, int] = {}
+    different = [place.setdefault(id(vector), len(place)) for vector in vectors]
+    read = [vectors[different.index(i)] for i in range(len(place))]
+    sums = np.zeros((len(read), len(read)))
+    xp = namespace(*read)
+    for block in vector_blocks(read[0]):
+        # The square of a 16-bit number soon leaves its type.
+        parts = [
+            part if part.itemsize > 2 else astype(part, xp.float32)
+            for part in (vector[block] for vector in read)
+        ]
+        for i, j in zip(*np.tril_indices(len(parts)), strict=True):
+            sums[i, j] += float(parts[i] @ parts[j])
+    sums += np.tril(sums, -1).T
+    return sums[np.ix_(different, different)]
+
+
+def subtract(x: Array, y: Array) -> None:
+    """Take y away from x, in place, by all cores."""
+
+    def part(block: slice) -> None:
+        x[block] -= y[block]
+
+    each(x, part, vector_blocks(x))
+
+
+def blend(a: float, x: Array, b: float, y: Array) -> Array:
+    """(P,) a x + b y, by all cores; what is in between never leaves the cache."""
+    sums = vector_like(x)
+
+    def part(block: slice) -> None:
+        sums[block] = a * x[block] + b * y[block]
+
+    each(x, part, vector_blocks(x))
+    return sums
+
+
+def scale_layers(model: Array, layers: Sequence[slice], factors: Vector) -> None:
+    """Multiply each layer of a model by its factor, in place."""
+
+    def scale(task: tuple[int, slice]) -> None:
+        index, block = task
+        model[block] *= float(factors[index])
+
+    each(model, scale, layer_blocks(layers, model[None]))
