@@ -64,19 +64,23 @@ def check_number(
     at_least: float = -math.inf,
     above: float = -math.inf,
     at_most: float = math.inf,
+    below: float = math.inf,
+    whole: bool = False,
 ) -> None:
-    """Refuse a hyper-parameter that is not a finite number in its range.
+    """Refuse a hyper-parameter that is not a finite number, or a whole one, in its range.
 
     Raises:
         InvalidRule: with a sentence that names the rule, the parameter and the range.
     """
-    bounds = [(">=", at_least), (">", above), ("<=", at_most)]
+    bounds = [(">=", at_least), (">", above), ("<=", at_most), ("<", below)]
     wanted = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if math.isfinite(bound))
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
         number = float(value)
-        if math.isfinite(number) and at_least <= number <= at_most and number > above:
+        inside = at_least <= number <= at_most and above < number < below
+        if math.isfinite(number) and inside and (number.is_integer() or not whole):
             return
-    raise InvalidRule(f"{rule} needs a finite number {name} {wanted}; got {value!r}.")
+    kind = "whole" if whole else "finite"
+    raise InvalidRule(f"{rule} needs a {kind} number {name} {wanted}; got {value!r}.")
 
 
 class InvalidRound(FedhawError, ValueError):

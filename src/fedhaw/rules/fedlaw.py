@@ -79,8 +79,7 @@ class FedLAW:
         batches = [self.proxy] if callable(self.proxy) else self.proxy
         if not (isinstance(batches, Sequence) and batches and all(map(callable, batches))):
             raise InvalidRule("FedLAW needs proxy, a callable or a non-empty sequence of them.")
-        if not isinstance(self.epochs, int) or self.epochs < 1:
-            raise InvalidRule(f"FedLAW needs a whole number epochs >= 1; got {self.epochs!r}.")
+        check_number("FedLAW", "epochs", self.epochs, at_least=1, whole=True)
         check_number("FedLAW", "lr", self.lr, at_least=0)
         if self.optimiser not in ("sgd", "adam"):
             raise InvalidRule(

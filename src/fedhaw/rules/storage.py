@@ -1,7 +1,8 @@
 """Rule states on disk.
 
-A state is a frozen dataclass of arrays, numbers, texts, client names and mappings from names to
-numbers. It becomes a part of a checkpoint: arrays stay arrays, and the rest is JSON.
+A state is a frozen dataclass of arrays, numbers, texts, client names, mappings from names to
+numbers or to vectors, and states of other rules. It becomes a part of a checkpoint: arrays stay
+arrays, and the rest is JSON.
 """
 
 import os
@@ -10,9 +11,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhaw.checkpoints import CheckpointError, Part, read, write
 from fedhaw.rules.base import Client, Rule, State
+from fedhaw.rules.mapped_rows import kept_row
 from fedhaw.rules.passes import to_numpy
 
 RETIRED = {"FedHAWState": ("scaling",)}
@@ -50,6 +53,9 @@ def load_state(rule: Rule[S], path: str | os.PathLike[str]) -> S:
 def pack_state(state: State) -> Part:
     """`state` as a part of a checkpoint; nothing is copied where models live on the CPU.
 
+    The arrays of a state within a state, and the vectors of a mapping, have their field's name and
+    a dot before their own.
+
     Raises:
         CheckpointError: it is not a dataclass, or a client's name is not one that JSON can hold.
     """
@@ -58,16 +64,24 @@ def pack_state(state: State) -> Part:
             f"The state of the rule, a {type(state).__name__}, is not a dataclass and cannot be "
             "stored; make it one, or run without files."
         )
-    arrays, rest = {}, {}
+    arrays: dict[str, NDArray[Any]] = {}
+    rest: dict[str, Any] = {}
     for item in fields(state):
         name, value = item.name, getattr(state, item.name)
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and any(np.ndim(one) for one in value.values()):
+            rest[name] = {"vectors": _names(value)}
+            arrays |= {f"{name}.{i}": to_numpy(one) for i, one in enumerate(value.values())}
+        elif isinstance(value, Mapping):
             rest[name] = {"names": _names(value)}
             arrays[name] = np.array(list(value.values()), dtype=np.float64)
         elif isinstance(value, tuple):
             rest[name] = {"clients": _names(value)}
         elif value is None or isinstance(value, (bool, int, float, str)):
             rest[name] = {"value": value}
+        elif is_dataclass(value):
+            within = pack_state(getattr(state, name))
+            rest[name] = {"state": within.facts}
+            arrays |= {f"{name}.{inner}": array for inner, array in within.arrays.items()}
         else:
             arrays[name] = to_numpy(value)
     return Part(arrays, {"kind": type(state).__name__, "fields": rest})
@@ -79,25 +93,8 @@ def unpack_state(rule: Rule[S], part: Part) -> S:
     Raises:
         CheckpointError: the part is not a state of `rule`.
     """
-    kind = type(rule.init())
     try:
-        if part.facts["kind"] != kind.__name__:
-            raise CheckpointError(
-                f"the state is a {part.facts['kind']}, but {type(rule).__name__} needs a "
-                f"{kind.__name__}; load it with the rule that made it."
-            )
-        values: dict[str, Any] = dict(part.arrays)
-        for name, content in part.facts["fields"].items():
-            if name in RETIRED.get(kind.__name__, ()):
-                continue
-            if "names" in content:
-                numbers = part.arrays[name].tolist()
-                values[name] = dict(zip(map(_name, content["names"]), numbers, strict=True))
-            elif "clients" in content:
-                values[name] = tuple(map(_name, content["clients"]))
-            else:
-                values[name] = content["value"]
-        return kind(**values)
+        return _unpack(rule.init(), type(rule).__name__, part)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, CheckpointError):
             raise
@@ -106,7 +103,36 @@ def unpack_state(rule: Rule[S], part: Part) -> S:
         ) from error
 
 
-def _names(clients: Mapping[Client, float] | tuple[Client, ...]) -> list[str | int]:
+def _unpack(start: S, rule: str, part: Part) -> S:
+    """A state of the kind of `start`."""
+    kind = type(start)
+    if part.facts["kind"] != kind.__name__:
+        raise CheckpointError(
+            f"the state is a {part.facts['kind']}, but {rule} needs a {kind.__name__}; load it with "
+            "the rule that made it."
+        )
+    values: dict[str, Any] = {name: a for name, a in part.arrays.items() if "." not in name}
+    for name, content in part.facts["fields"].items():
+        if name in RETIRED.get(kind.__name__, ()):
+            continue
+        own = f"{name}."
+        within = {n.removeprefix(own): a for n, a in part.arrays.items() if n.startswith(own)}
+        if "vectors" in content:
+            clients = map(_name, content["vectors"])
+            values[name] = {client: kept_row(within[str(i)]) for i, client in enumerate(clients)}
+        elif "names" in content:
+            numbers = part.arrays[name].tolist()
+            values[name] = dict(zip(map(_name, content["names"]), numbers, strict=True))
+        elif "clients" in content:
+            values[name] = tuple(map(_name, content["clients"]))
+        elif "state" in content:
+            values[name] = _unpack(getattr(start, name), rule, Part(within, content["state"]))
+        else:
+            values[name] = content["value"]
+    return kind(**values)
+
+
+def _names(clients: Mapping[Client, object] | tuple[Client, ...]) -> list[str | int]:
     names: list[str | int] = []
     for client in clients:
         if isinstance(client, bool) or not isinstance(client, (str, int, np.integer)):
