@@ -21,6 +21,21 @@ pytestmark = [
 seeds = st.integers(0, 2**16)
 few = settings(max_examples=15, deadline=None)
 
+REPLAYING = (fedhaw.FedHAWAuto, fedhaw.MIFA, fedhaw.FedVARP)
+OVER_ARRIVALS = (
+    fedhaw.FedAU,
+    fedhaw.FedAvgArrivals,
+    fedhaw.Krum,
+    fedhaw.Median,
+    fedhaw.MultiKrum,
+    fedhaw.RFA,
+    fedhaw.TrimmedMean,
+)
+
+
+def within(rule: Rule[Any]) -> Rule[Any]:
+    return rule.rule if isinstance(rule, fedhaw.Clipped) else rule
+
 
 def same_state(one: Any, other: Any) -> bool:
     (arrays, rest), (other_arrays, other_rest) = pack_state(one), pack_state(other)
@@ -70,8 +85,10 @@ def test_names_of_clients_do_not_matter(rule: Rule[Any], backend: str) -> None:
 def test_a_lost_upload_is_the_global_model_sent_back(
     rule: Rule[Any], backend: str, seed: int, lost: list[bool]
 ) -> None:
-    if isinstance(rule, fedhaw.FedHAWAuto):
+    if isinstance(within(rule), REPLAYING):
         pytest.skip("replays the lost client's last update instead")
+    if isinstance(rule, OVER_ARRIVALS):
+        pytest.skip("asks only the clients that arrived")
     _, (last, _, state) = Federation(5, seed).rounds(rule, backend, 2)
     filled = BACKENDS[backend](np.asarray(last.client_models))
     for k in np.flatnonzero(lost):
@@ -127,8 +144,10 @@ def test_float32_agrees_with_float64_on_badly_scaled_models(
         model64, state64 = rule.aggregate(state64, Round(w64, W64, **rest))
         assert np.asarray(model32).dtype == np.float32
         scale = np.abs(np.asarray(W64)).max(axis=0)
-        # Adam divides the proxy's float32 gradient by its own size, and its rounding with it.
-        limit = 1e-5 if getattr(rule, "optimiser", "") == "adam" else 1e-6
+        # Adam divides the proxy's float32 gradient by its own size, and its rounding with it; the
+        # adaptive rules make steps that are longer than some of these parameters.
+        rounded = getattr(rule, "optimiser", "") == "adam" or hasattr(rule, "tau")
+        limit = 1e-5 if rounded else 1e-6
         assert np.max(np.abs(np.asarray(model32) - np.asarray(model64)) / scale) < limit
         w = np.asarray(model32)
 

@@ -114,3 +114,25 @@ def test_a_state_of_an_earlier_version(state: fedhaw.rules.FedHAWState, tmp_path
     loaded = unpack_state(RULE, Part(part.arrays, facts))
     assert loaded.gamma == state.gamma
     assert loaded.trained_length == 0
+
+
+def test_a_state_within_a_state(tmp_path: Path) -> None:
+    """A wrapped rule's coefficients, arrays and vectors by client come back with it."""
+    rule = fedhaw.Clipped(fedhaw.Clipped(fedhaw.MIFA(), limit=0.4), limit=0.5)
+    *_, (_, _, state) = Federation(3).rounds(rule, "numpy", 2)
+    save_state(state, tmp_path / "state")
+    loaded = load_state(rule, tmp_path / "state")
+    assert loaded.metrics == state.metrics
+    assert loaded.clients == state.clients
+    (arrays, _), (again, _) = pack_state(state), pack_state(loaded)
+    assert {"inner.inner.total", "inner.inner.updates.2"} <= set(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(again[name], array)
+
+
+def test_a_state_around_another_rule(tmp_path: Path) -> None:
+    rule = fedhaw.Clipped(fedhaw.MIFA())
+    *_, (_, _, state) = Federation(3).rounds(rule, "numpy", 2)
+    save_state(state, tmp_path / "state")
+    with pytest.raises(CheckpointError, match="MIFAState, but Clipped needs a FedAvgState"):
+        load_state(fedhaw.Clipped(), tmp_path / "state")

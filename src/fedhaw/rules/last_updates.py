@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedhaw.rules.base import Client, Round, Vector
 from fedhaw.rules.blocks import in_order, layer_blocks
 from fedhaw.rules.mapped_rows import empty_row
-from fedhaw.rules.reductions import to_numpy
+from fedhaw.rules.passes import to_numpy
 
 Updates: TypeAlias = Mapping[Client, NDArray[Any]]
 """By client its last update, (P,) read-only, in the dtype of the models."""

@@ -6,19 +6,22 @@ cache, and returns float64 coefficients. Nothing ever copies the matrix.
 """
 
 from fedhaw.rules.passes.arrays import astype, like, to_numpy, to_vector
-from fedhaw.rules.passes.average import combine, inner, softmax, summing_to_one
+from fedhaw.rules.passes.average import combine, combine_updates, inner, softmax, summing_to_one
 from fedhaw.rules.passes.directions import Direction, direction
-from fedhaw.rules.passes.distances import spread, update_products
+from fedhaw.rules.passes.distances import angular_distances, gram, spread, update_products
 from fedhaw.rules.passes.finite import is_finite, non_finite_rows
 from fedhaw.rules.passes.vectors import blend, dot, products, scale_layers, subtract
 
 __all__ = [
     "Direction",
+    "angular_distances",
     "astype",
     "blend",
     "combine",
+    "combine_updates",
     "direction",
     "dot",
+    "gram",
     "inner",
     "is_finite",
     "like",

@@ -1,11 +1,12 @@
 """Weighted sums of the client models, and the weights."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import quietly
+from fedhaw.rules.blocks import in_order, layer_blocks, quietly
 from fedhaw.rules.memory import vector_like
 from fedhaw.rules.passes.arrays import like, to_vector
 
@@ -46,3 +47,22 @@ def combine(coefficients: Vector, W: Array) -> Array:
 def inner(W: Array, vector: Array) -> Vector:
     """(K,) <W_k, vector> for every client."""
     return to_vector(W @ vector)
+
+
+def combine_updates(coefficients: Vector, w: Array, W: Array) -> Array:
+    """(P,) sum_k coefficients_k (W_k - w), which keeps its digits however small the updates are."""
+    xp, row, total = namespace(W), like(W, coefficients), vector_like(w)
+    blocks = layer_blocks([slice(0, w.shape[0])], W)
+
+    def worker() -> Callable[[tuple[int, slice]], None]:
+        room = xp.empty_like(W[:, blocks[0][1]])
+
+        def add(task: tuple[int, slice]) -> None:
+            _, block = task
+            updates = room[:, : block.stop - block.start]
+            total[block] = row @ xp.subtract(W[:, block], w[block], out=updates)
+
+        return add
+
+    in_order(W, worker, blocks)
+    return total

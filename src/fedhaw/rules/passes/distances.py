@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import in_order, layer_blocks
+from fedhaw.rules.blocks import in_order, layer_blocks, on_cpu
 from fedhaw.rules.memory import vector_like
-from fedhaw.rules.passes.arrays import like, to_vector
+from fedhaw.rules.passes.arrays import astype, like, to_numpy, to_vector
 from fedhaw.rules.passes.average import summing_to_one
 
 
@@ -94,18 +94,22 @@ def _squares(rows: Array) -> Array:
 
 
 def _sums_by_layer(
-    W: Array, layers: Sequence[slice], function: Callable[[slice, Array], tuple[Array, ...]]
+    W: Array,
+    layers: Sequence[slice],
+    function: Callable[[slice, Array], tuple[Array, ...]],
+    dtype: Any = None,
 ) -> Vector:
     """(L, n) the float64 sums of `function(block, room)` over each layer's blocks of columns.
 
     Of the vectors that it returns the n numbers are strung together. In the room, as large as the
-    block of W, it may write what it likes; fresh memory would cost more than the work on it.
+    block of W and of its dtype unless another is given, it may write what it likes; fresh memory
+    would cost more than the work on it.
     """
     xp, blocks = namespace(W), layer_blocks(layers, W)
     widest = max(block.stop - block.start for _, block in blocks)
 
     def worker() -> Callable[[tuple[int, slice]], tuple[Array, ...]]:
-        room = xp.empty_like(W[:, :widest])
+        room = xp.empty_like(W[:, :widest], dtype=dtype)
         return lambda task: function(task[1], room[:, : task[1].stop - task[1].start])
 
     numbers = chain.from_iterable(in_order(W, worker, blocks))
@@ -114,3 +118,40 @@ def _sums_by_layer(
     first_blocks = np.searchsorted([index for index, _ in blocks], np.arange(len(layers)))
     sums: Vector = np.add.reduceat(by_block, first_blocks, axis=0)
     return sums
+
+
+def gram(w: Array, W: Array) -> tuple[Vector, Vector, float]:
+    """The inner products of the updates g_k = W_k - w with each other and with w.
+
+    Returns:
+        (K, K) <g_j, g_k>, (K,) <g_k, w> and |w|^2, in one read of W. Lengths, distances and angles
+        of updates, and of their sums, are arithmetic on these. Not finite where an update is not,
+        or where it is too long for the square.
+    """
+    if on_cpu(W):  # NumPy knows that the matrix is symmetric
+        w, W = to_numpy(w), to_numpy(W)
+    xp, K = namespace(W), W.shape[0]
+    # Distances are differences of these numbers. Not every device has float64, but all have
+    # float32, which the square of a 16-bit number needs.
+    wide = xp.float64 if on_cpu(W) or W.itemsize > 4 else xp.float32
+
+    def measured(block: slice, room: Array) -> tuple[Array, ...]:
+        updates, base = xp.subtract(W[:, block], w[block], out=room), astype(w[block], wide)
+        return xp.reshape(updates @ updates.T, (-1,)), updates @ base, (base @ base)[None]
+
+    (sums,) = _sums_by_layer(W, [slice(0, w.shape[0])], measured, wide)
+    return sums[: K * K].reshape(K, K), sums[K * K : -1], float(sums[-1])
+
+
+def angular_distances(squares: Vector, along: Vector, square: float) -> Vector:
+    """(K,) 1 - cos(w, w + g_k), from |g_k|^2, <g_k, w> and |w|^2; 0 where there is no angle.
+
+    1 - cos = sin^2 / (1 + cos), and |w|^2 |w + g|^2 sin^2 = |w|^2 |g|^2 - <w, g>^2, which keeps its
+    digits however small the update is.
+    """
+    product = square + along  # <w, w + g_k>
+    lengths = np.sqrt(square * np.maximum(square + 2 * along + squares, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        small = np.maximum(square * squares - along**2, 0.0) / (lengths * (lengths + product))
+        distances: Vector = np.where(product > 0, small, 1 - product / lengths)
+    return np.where(lengths > 0, distances, 0.0)

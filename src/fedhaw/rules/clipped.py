@@ -1,0 +1,130 @@
+"""Norm clipping: no client's update is longer than a limit, then any rule.
+
+    Delta_k = w_k - w
+    w_k'    = w + Delta_k min(1, M / |Delta_k|)
+    w(t+1)  = what the rule makes of the w_k'
+
+M is the median length of the round's updates unless it is given. A lost upload, and a client that
+sends the global model back, have no update: they are not in the median and go to the rule as they
+are, which does with a lost upload what it always does.
+
+Sun, Kairouz, Suresh, McMahan, "Can You Really Backdoor Federated Learning?", 2019.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedhaw.rules.base import (
+    Array,
+    Client,
+    InvalidRule,
+    Metrics,
+    Round,
+    Rule,
+    State,
+    Vector,
+    check_number,
+    namespace,
+)
+from fedhaw.rules.blocks import each, layer_blocks
+from fedhaw.rules.fedavg import FedAvg, FedAvgState
+from fedhaw.rules.guards import unchanged
+from fedhaw.rules.passes import update_products
+
+
+@dataclass(frozen=True)
+class ClippedState:
+    """The state of the rule within, and the last round's limit.
+
+    Attributes:
+        inner: the state of the rule within.
+        limit: M, the longest update that was let through; 0 before the first round.
+        shortened: how many updates were longer.
+    """
+
+    inner: State = field(default_factory=FedAvgState)
+    limit: float = 0.0
+    shortened: int = 0
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """Who took part in the last round."""
+        return self.inner.clients
+
+    @property
+    def weights(self) -> Vector:
+        """(K,) their weights by the rule within."""
+        return self.inner.weights
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule within learnt, the limit, and how many updates were shortened."""
+        return {**self.inner.metrics, "limit": self.limit, "shortened": float(self.shortened)}
+
+    @property
+    def note(self) -> str | None:
+        """What the rule within has to say of the last round, or None."""
+        note: str | None = getattr(self.inner, "note", None)
+        return note
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """Any rule, on updates of limited length.
+
+    Attributes:
+        rule: the rule within.
+        limit: M, in the unit of the model; None for the median length of the round's updates.
+    """
+
+    rule: Rule[Any] = field(default_factory=FedAvg)
+    limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.rule, "aggregate", None)):
+            raise InvalidRule(f"Clipped needs a rule to wrap, such as FedAvg(); got {self.rule!r}.")
+        if self.limit is not None:
+            check_number("Clipped", "limit", self.limit, above=0)
+
+    def init(self) -> ClippedState:
+        """The state before the first round."""
+        return ClippedState(self.rule.init())
+
+    def aggregate(self, state: ClippedState, current: Round) -> tuple[Array, ClippedState]:
+        """The next global model, (P,), and the state of the rule that made it."""
+        if current.nothing_arrived:
+            return unchanged(current), state
+        w, W = current.global_model, current.client_models
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = np.sqrt(update_products(w, W, current.shares)[1])
+        moved = lengths[lengths > 0]  # neither 0 nor NaN
+        limit = self.limit or (float(np.median(moved)) if len(moved) else 0.0)
+        longer = lengths > limit
+        if longer.any():
+            factors = np.divide(limit, lengths, out=np.ones_like(lengths), where=longer)
+            current = replace(current, client_models=_shortened(w, W, factors))
+        model, inner = self.rule.aggregate(state.inner, current)
+        return model, ClippedState(inner, limit, int(np.count_nonzero(longer)))
+
+
+def _shortened(w: Array, W: Array, factors: Vector) -> Array:
+    """(K, P) w + factors_k (W_k - w); a copy, for the round's own matrix is the caller's."""
+    xp = namespace(W)
+    shorter = xp.empty_like(W)
+
+    def part(task: tuple[int, slice]) -> None:
+        _, block = task
+        for row, model, factor in zip(shorter, W, factors.tolist(), strict=True):
+            into = row[block]
+            if factor == 1:
+                into[:] = model[block]
+            else:
+                # An infinity times 0 is NaN, which the rule within finds and names.
+                xp.subtract(model[block], w[block], out=into)
+                into *= factor
+                into += w[block]
+
+    each(W, part, layer_blocks([slice(0, w.shape[0])], W))
+    return shorter

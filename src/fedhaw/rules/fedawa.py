@@ -1,0 +1,101 @@
+"""FedAWA: weights that favour clients near the global model and near each other.
+
+    Delta_k = w_k - w,     p = softmax(T)
+    f(T)    = sum_k p_k (1 - cos(w, w_k)) + sum_k p_k |Delta_k - sum_j p_j Delta_j|
+    T'      = T - step g / (|g| + 1e-8),     g = df/dT, element by element
+    w(t+1)  = sum_k softmax(T')_k w_k
+
+T_k starts at the client's share of the data, N_k / N, as in the authors' code: p is then nearly
+equal for all that have data; those without have no weight. The step is the first one of an Adam
+optimiser, fresh each round as theirs is, so that its betas (0.5, 0.999) cancel. Both sums follow
+from the inner products of the updates. Those who are not asked in a round keep their T, and p is
+normalised within the round.
+
+A lost upload is a zero update at distance 0 from the global model, and its client keeps its weight.
+
+Shi, Zhao, Zhang, Zhou, Guo, Chang, "FedAWA: Adaptive Optimization of Aggregation Weights in
+Federated Learning Using Client Vectors", CVPR 2025.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
+from fedhaw.rules.guards import checked, unchanged
+from fedhaw.rules.passes import angular_distances, combine, gram, softmax
+
+EPSILON = 1e-8
+
+
+@dataclass(frozen=True)
+class FedAWAState:
+    """The logit of every client.
+
+    Attributes:
+        logit_of: T of every client seen so far, by name.
+        clients: who took part in the last round.
+        weights: (K,) softmax of their logits.
+        note: why the logits were held in the last round, or None.
+    """
+
+    logit_of: Mapping[Client, float] = field(default_factory=dict)
+    clients: tuple[Client, ...] = ()
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+    note: str | None = None
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name; the weights say it all."""
+        return {}
+
+
+@dataclass(frozen=True)
+class FedAWA:
+    """FedAvg with weights that descend on the clients' distances.
+
+    Attributes:
+        step: how far a logit moves in a round.
+    """
+
+    step: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_number("FedAWA", "step", self.step, at_least=0)
+
+    def init(self) -> FedAWAState:
+        """The state before the first round."""
+        return FedAWAState()
+
+    def aggregate(self, state: FedAWAState, current: Round) -> tuple[Array, FedAWAState]:
+        """The next global model, (P,), and the logits that weighed it."""
+        if current.nothing_arrived:
+            return unchanged(current), state
+        start = np.where(current.shares > 0, current.shares, -np.inf).tolist()
+        logit_of = dict(zip(current.names, start, strict=True)) | dict(state.logit_of)
+        T = np.array([logit_of[client] for client in current.names])
+        g, note = _gradient(softmax(T), *gram(current.global_model, current.client_models)), None
+        if np.isfinite(g).all():
+            T = T - self.step * g / (np.abs(g) + EPSILON)
+        else:
+            note = "an update is too long to measure; the weights stayed"
+        weights = softmax(T)
+        model = checked(combine(weights, current.client_models), current)
+        logit_of |= zip(current.names, T.tolist(), strict=True)
+        # A client without data joins anew when it has some.
+        known = {client: logit for client, logit in logit_of.items() if logit > -np.inf}
+        return model, FedAWAState(known, current.names, weights, note)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _gradient(p: Vector, inner: Vector, along: Vector, square: float) -> Vector:
+    """(K,) df/dT, from <Delta_j, Delta_k>, <Delta_k, w> and |w|^2."""
+    squares, to_mean = np.diag(inner), inner @ p  # |Delta_k|^2 and <Delta_k, mean>
+    distances = np.sqrt(np.maximum(squares - 2 * to_mean + p @ to_mean, 0.0))
+    # d|Delta_k - mean| / dp_m = <mean - Delta_k, Delta_m> / |Delta_k - mean|, 0 at the mean itself
+    pull = np.divide(p, distances, out=np.zeros_like(p), where=distances > 0)
+    df_dp = angular_distances(squares, along, square) + distances
+    df_dp += pull.sum() * to_mean - pull @ inner
+    gradient: Vector = p * (df_dp - p @ df_dp)
+    return gradient

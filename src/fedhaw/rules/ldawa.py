@@ -1,0 +1,69 @@
+"""L-DAWA: layer by layer, clients count by their angle to the global model.
+
+    w_l(t+1) = (1/n) sum_k cos(w_k,l, w_l) w_k,l          for each layer l
+
+over the n clients of the round that have data, all alike. The cosines do not sum to n: where the
+clients turn away from the global model the layer shrinks. A layer of zeros has no angle, so that
+its cosine counts as 1. A lost upload holds the global model, at cosine 1.
+
+Rehman, Gao, de Gusmao, Alibeigi, Shen, Lane, "L-DAWA: Layer-wise Divergence Aware Weight
+Aggregation in Federated Self-Supervised Visual Representation Learning", ICCV 2023.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhaw.rules.base import Array, Client, InvalidRound, Metrics, Round, Vector, namespace
+from fedhaw.rules.guards import checked, unchanged
+from fedhaw.rules.passes import angular_distances, combine, gram
+from fedhaw.rules.updates import equal_weights
+
+
+@dataclass(frozen=True)
+class LDAWAState:
+    """Nothing is remembered but what the last round did.
+
+    Attributes:
+        cosines: (L,) the mean cosine of each layer.
+        clients: who took part.
+        weights: (K,) 1/n for each client with data.
+    """
+
+    cosines: Vector = field(default_factory=lambda: np.zeros(0))
+    clients: tuple[Client, ...] = ()
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name: the mean cosine of each layer."""
+        return {"cosine": self.cosines} if len(self.cosines) else {}
+
+
+@dataclass(frozen=True)
+class LDAWA:
+    """Layer-wise divergence-aware weights; needs `Round.layers`, has no hyper-parameters."""
+
+    def init(self) -> LDAWAState:
+        """The state before the first round."""
+        return LDAWAState()
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def aggregate(self, state: LDAWAState, current: Round) -> tuple[Array, LDAWAState]:
+        """The next global model, (P,), and the cosines behind it."""
+        if current.layers is None:
+            raise InvalidRound("LDAWA works layer by layer: give Round(..., layers=[slice, ...]).")
+        if current.nothing_arrived:
+            return unchanged(current), state
+        w, W = current.global_model, current.client_models
+        weights = equal_weights(current.shares > 0)
+        parts, cosines = [], []
+        for layer in current.layers:
+            inner, along, square = gram(w[layer], W[:, layer])
+            cosine = 1 - angular_distances(np.diag(inner), along, square)
+            # What is too long for its square has no cosine that could be told.
+            cosine = np.where(np.isfinite(cosine), cosine, 0.0)
+            parts.append(combine(weights * cosine, W[:, layer]))
+            cosines.append(float(weights @ cosine))
+        model = checked(namespace(W).concat(parts), current)
+        return model, LDAWAState(np.array(cosines), current.names, weights)
