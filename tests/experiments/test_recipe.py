@@ -1,13 +1,16 @@
 """Recipes: what is filled in, what is refused, and in which words."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import fedhaw
 from fedhaw import FedHAW
 from fedhaw.experiments.catalogue import build_rule, options, parse_option
 from fedhaw.experiments.federation import rule_from_recipe
 from fedhaw.experiments.recipe import Recipe, RecipeError, read_recipe
+from fedhaw.rules import Rule
 from fedhaw.rules.registry import RULES
 
 
@@ -124,6 +127,9 @@ def test_every_rule_is_built_with_its_listed_options(name: str) -> None:
     if name == "fedhaw":
         given |= {"eta_gamma": 1e-3, "eta_lambda": 1e-2}
     rule = build_rule(name, given, eta=0.1, proxy=lambda model: (0.0, model))
+    if name == "clipped":
+        assert given.pop("rule") == "fedavg"
+        assert rule == fedhaw.Clipped(fedhaw.FedAvg())
     assert all(getattr(rule, key) == value for key, value in given.items())
 
 
@@ -133,3 +139,41 @@ def test_every_rule_is_built_with_its_listed_options(name: str) -> None:
 )
 def test_option_values_are_read_as_in_toml_and_bare_words_as_text(text: str, value: object) -> None:
     assert parse_option(text) == ("a", value)
+
+
+@pytest.mark.parametrize(
+    ("option", "within"),
+    [
+        ("fedavgm", fedhaw.FedAvgM()),
+        ({"name": "fedavgm", "beta": 0.5}, fedhaw.FedAvgM(0.5)),
+        ("fedhaw", FedHAW(1e-2, 1e-3, 1e-2)),
+        ({"name": "clipped", "rule": "median", "limit": 2.0}, fedhaw.Clipped(fedhaw.Median(), 2.0)),
+    ],
+)
+def test_a_rule_within_a_rule_by_name(option: object, within: Rule[Any]) -> None:
+    recipe = Recipe.of({"rule": {"name": "clipped", "options": {"rule": option, "limit": 3}}})
+    assert rule_from_recipe(recipe) == fedhaw.Clipped(within, 3)
+    assert recipe.fingerprint() == Recipe.of(recipe.model_dump()).fingerprint()
+
+
+def test_stating_the_rule_within_changes_nothing() -> None:
+    plain = Recipe.of({"rule": "clipped"})
+    for stated in ("fedavg", {"name": "fedavg"}, "fedhaw:FedAvg"):
+        recipe = Recipe.of({"rule": {"name": "clipped", "options": {"rule": stated}}})
+        assert recipe.fingerprint() == plain.fingerprint()
+    other = Recipe.of({"rule": {"name": "clipped", "options": {"rule": "rfa"}}})
+    assert other.fingerprint() != plain.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("fedagv", "no rule 'fedagv'; did you mean fedavg"),
+        ({"name": "fedavgm", "beta": 2}, "The options of fedavgm do not work"),
+        ({"name": "fedavgm", "alpha": 2}, "fedavgm has no option 'alpha'"),
+        (3, "must be the name of a rule"),
+    ],
+)
+def test_a_rule_within_that_cannot_be_used(option: object, sentence: str) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        Recipe.of({"rule": {"name": "clipped", "options": {"rule": option}}})

@@ -29,6 +29,9 @@ RULES: list[Rule[Any]] = [
     fedhaw.FedHAW(eta=0.1, eta_gamma=1e-3, eta_lambda=1e-1),
     fedhaw.FedHAW(eta=0.1, eta_gamma=1e-3, eta_lambda=1e-1, history_dtype="bfloat16"),
     fedhaw.FedHAWAuto(),
+    fedhaw.FedAvgM(),
+    fedhaw.MIFA(),
+    fedhaw.Clipped(fedhaw.FedAdam()),
 ]
 
 

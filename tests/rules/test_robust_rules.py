@@ -207,20 +207,21 @@ def test_the_network_ranks_every_order(backend: str, n: int) -> None:
 
 
 def test_options_out_of_range(backend: str) -> None:
-    for make in (
-        lambda: fedhaw.TrimmedMean(0.5),
-        lambda: fedhaw.Krum(-1),
-        lambda: fedhaw.Krum(1.5),  # type: ignore[arg-type]
-        lambda: fedhaw.MultiKrum(1, 0),
-        lambda: fedhaw.RFA(nu=0),
-        lambda: fedhaw.RFA(passes=0),
-        lambda: fedhaw.FedAvgM(beta=1.0),
-        lambda: fedhaw.FedAdam(tau=0),
-        lambda: fedhaw.FedYogi(beta_2=1.0),
-        lambda: fedhaw.FedAU(0),
-        lambda: fedhaw.FedAWA(-1e-3),
-        lambda: fedhaw.Clipped(limit=0),
-        lambda: fedhaw.Clipped("fedavg"),  # type: ignore[arg-type]
-    ):
-        with pytest.raises(InvalidRule, match="needs"):
-            make()
+    wrong: list[tuple[Any, dict[str, Any]]] = [
+        (fedhaw.TrimmedMean, {"beta": 0.5}),
+        (fedhaw.Krum, {"f": -1}),
+        (fedhaw.Krum, {"f": 1.5}),
+        (fedhaw.MultiKrum, {"m": 0}),
+        (fedhaw.RFA, {"nu": 0}),
+        (fedhaw.RFA, {"passes": 0}),
+        (fedhaw.FedAvgM, {"beta": 1.0}),
+        (fedhaw.FedAdam, {"tau": 0}),
+        (fedhaw.FedYogi, {"beta_2": 1.0}),
+        (fedhaw.FedAU, {"cap": 0}),
+        (fedhaw.FedAWA, {"step": -1e-3}),
+        (fedhaw.Clipped, {"limit": 0}),
+        (fedhaw.Clipped, {"rule": "fedavg"}),
+    ]
+    for rule, options in wrong:
+        with pytest.raises(InvalidRule, match=f"{rule.__name__} needs"):
+            rule(**options)

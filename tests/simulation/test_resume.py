@@ -14,7 +14,23 @@ import pytest
 from suite import FORMULAS
 from tests.checkpoints import first_format
 
-from fedhaw import FedAdp, FedAvg, FedHAW, FedhawError, FedHyperG, FedLAW, FedLWS, simulate
+from fedhaw import (
+    MIFA,
+    Clipped,
+    FedAdp,
+    FedAU,
+    FedAvg,
+    FedAvgM,
+    FedAWA,
+    FedHAW,
+    FedhawError,
+    FedHyperG,
+    FedLAW,
+    FedLWS,
+    FedVARP,
+    FedYogi,
+    simulate,
+)
 from fedhaw.simulation import CheckpointError, History, HistoryError, InvalidSimulation
 
 Simulate = Callable[..., History]
@@ -29,6 +45,13 @@ RULES: dict[str, Any] = {
     "fedhaw-bfloat16": FedHAW(0.1, 1e-2, 1e-1, history_dtype="bfloat16"),
     "fedhaw-gamma": FedHAW(0.1, 1e-2, 1e-1, learn="gamma"),
     "fedhaw-by-formula": FORMULAS["fedhaw_by_formula"](0.1, 1e-2, 1e-1),
+    "fedavgm": FedAvgM(),
+    "fedyogi": FedYogi(),
+    "mifa": MIFA(),
+    "fedvarp": FedVARP(),
+    "fedau": FedAU(),
+    "fedawa": FedAWA(),
+    "clipped-fedhaw": Clipped(FedHAW(0.1, 1e-2, 1e-1)),
 }
 HAW = RULES["fedhaw"]
 

@@ -2,7 +2,8 @@
 
 A rule is named in recipes and on the command line, see `fedhaw.rules.registry`; its options are the
 fields of its dataclass, except the two that the federation itself decides: the clients' learning
-rate `eta` and the proxy loss `proxy`, wherever a rule has such a field.
+rate `eta` and the proxy loss `proxy`, wherever a rule has such a field. A field that is itself a
+rule is written as that rule's name, or as a table of its name and its options.
 """
 
 import inspect
@@ -17,7 +18,7 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from fedhaw.names import advice
 from fedhaw.rules import ProxyLoss, Rule
-from fedhaw.rules.registry import RuleEntry, UnknownRule, find
+from fedhaw.rules.registry import RuleEntry, UnknownRule, find, name_of
 
 Family: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 """Which of the letter's three set-ups a federation is most like."""
@@ -103,6 +104,34 @@ def letter_options(name: str, family: Family, lossy: bool) -> dict[str, object]:
             return {}
 
 
+def filled_options(
+    name: str, given: Mapping[str, object], family: Family, lossy: bool
+) -> dict[str, object]:
+    """The given options, and the letter's values of those that are not given.
+
+    A rule within the rule becomes a table of its name and all its options.
+
+    Raises:
+        UnknownRule: there is no such rule within.
+    """
+    filled = {**letter_options(name, family, lossy), **given}
+    for key, (within, theirs) in _rules_within(find(name), filled).items():
+        defaults = {
+            option.name: option.default
+            for option in options(find(within))
+            if option.default is not None
+        }
+        filled[key] = {"name": within, **defaults, **filled_options(within, theirs, family, lossy)}
+    return filled
+
+
+def entries(name: str, given: Mapping[str, object]) -> tuple[RuleEntry, ...]:
+    """The rule of a name, and those within it by its options."""
+    rule = find(name)
+    within = _rules_within(rule, given).values()
+    return (rule, *(entry for choice in within for entry in entries(*choice)))
+
+
 def check_options(rule: RuleEntry, given: Mapping[str, object]) -> dict[str, object]:
     """The given options, converted to their types.
 
@@ -116,6 +145,9 @@ def check_options(rule: RuleEntry, given: Mapping[str, object]) -> dict[str, obj
         if key not in known:
             hint = advice(key, known) if known else "it has none."
             raise UnknownRule(f"{rule.name} has no option {key!r}; {hint}")
+        if _is_a_rule(hints[key]):
+            checked[key] = value
+            continue
         try:
             checked[key] = TypeAdapter(hints[key]).validate_python(value)
         except ValidationError as error:
@@ -159,6 +191,8 @@ def build_rule(
                 f"{rule.name} needs a proxy loss; give the samples the server may see."
             )
         values["proxy"] = proxy
+    for key, (within, theirs) in _rules_within(rule, values).items():
+        values[key] = build_rule(within, theirs, eta=eta, proxy=proxy)
     for field in by_name.values():
         if field.name not in values and field.default is field.default_factory is MISSING:
             raise UnknownRule(f"{rule.name} needs the option {field.name}; it has no default.")
@@ -213,13 +247,42 @@ def _hints(rule: RuleEntry) -> dict[str, Any]:
 
 def _default(field: Field[Any]) -> object:
     if field.default_factory is not MISSING:
-        return field.default_factory()
+        made: object = field.default_factory()
+        return name_of(type(made)) if is_dataclass(made) else made
     return None if field.default is MISSING else field.default
+
+
+def _rules_within(
+    rule: RuleEntry, given: Mapping[str, object]
+) -> dict[str, tuple[str, dict[str, object]]]:
+    """By option that is a rule itself: the name of that rule, and its options."""
+    hints = _hints(rule)
+    within: dict[str, tuple[str, dict[str, object]]] = {}
+    for field in _fields(rule):
+        if not _is_a_rule(hints[field.name]):
+            continue
+        match given.get(field.name, _default(field)):
+            case str(name):
+                within[field.name] = find(name).key, {}
+            case {"name": str(name), **theirs}:
+                within[field.name] = find(name).key, {str(k): v for k, v in theirs.items()}
+            case other:
+                raise UnknownRule(
+                    f"The option {field.name} of {rule.name} is {other!r}; it must be "
+                    f"{_written(hints[field.name])}."
+                )
+    return within
+
+
+def _is_a_rule(hint: Any) -> bool:
+    return Rule in (hint, get_origin(hint))
 
 
 def _written(hint: Any) -> str:
     """A type as a user would write it: the words of a Literal, the names of the others."""
     parts, origin = get_args(hint), get_origin(hint)
+    if _is_a_rule(hint):
+        return 'the name of a rule, or {name="fedavgm", beta=0.5}'
     plain = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
     if hint in plain:
         return plain[hint]

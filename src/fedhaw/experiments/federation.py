@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.data import DataError, Dataset, load, split
-from fedhaw.experiments.catalogue import build_rule, needs_proxy
+from fedhaw.experiments.catalogue import build_rule, entries, needs_proxy
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.names import is_reference
 from fedhaw.rules import ProxyLoss, Rule
@@ -178,7 +178,8 @@ def run_recipe(
     entry = recipe.rule.entry
 
     def rule(federation: Federation) -> Rule[Any]:
-        proxy = federation.proxy_losses() if needs_proxy(entry) else None
+        asked = any(map(needs_proxy, entries(recipe.rule.name, recipe.rule_options)))
+        proxy = federation.proxy_losses() if asked else None
         return rule_from_recipe(recipe, proxy)
 
     dataset, parts = training_data(recipe)

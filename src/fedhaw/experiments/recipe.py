@@ -35,7 +35,7 @@ from pydantic_core import PydanticCustomError
 
 from fedhaw.description import version
 from fedhaw.errors import FedhawError
-from fedhaw.experiments.catalogue import Family, letter_options, options, try_options
+from fedhaw.experiments.catalogue import Family, entries, filled_options, options, try_options
 from fedhaw.experiments.sentences import Where, first_sentence
 from fedhaw.names import fingerprint, is_reference
 from fedhaw.rules.lengths import LIMIT
@@ -233,7 +233,7 @@ class Recipe(BaseModel):
     def rule_options(self) -> dict[str, Any]:
         """The rule's options with everything filled in that depends on the federation."""
         lossy = self.loss_rate > 0 or self.uplink not in ("letter", "bursty")
-        return {**letter_options(self.rule.name, self.family, lossy), **self.rule.options}
+        return filled_options(self.rule.name, self.rule.options, self.family, lossy)
 
     @classmethod
     def of(cls, values: Mapping[str, object], where: Where = str, origin: str = "") -> Self:
@@ -267,7 +267,8 @@ class Recipe(BaseModel):
             **version(self.rule.entry.cls),
             "options": _complete_options(self),
         }
-        own = (self.rule.name, self.data, self.model, self.client_update)
+        rules = [entry.key for entry in entries(self.rule.name, self.rule_options)]
+        own = (*rules, self.data, self.model, self.client_update)
         if sources := {name: fingerprint(name) for name in own if is_reference(name)}:
             values["source"] = sources  # a user's own code that was changed gives another result
         return values

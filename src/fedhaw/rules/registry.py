@@ -11,15 +11,28 @@ from typing import Any, TypeGuard
 
 from fedhaw import names
 from fedhaw.errors import FedhawError
+from fedhaw.rules.adaptive import FedAdagrad, FedAdam, FedYogi
 from fedhaw.rules.base import Rule
+from fedhaw.rules.clipped import Clipped
 from fedhaw.rules.fedadp import FedAdp
+from fedhaw.rules.fedau import FedAU
 from fedhaw.rules.fedavg import FedAvg
+from fedhaw.rules.fedavg_arrivals import FedAvgArrivals
+from fedhaw.rules.fedavgm import FedAvgM
+from fedhaw.rules.fedawa import FedAWA
 from fedhaw.rules.fedexp import FedExP
 from fedhaw.rules.fedhaw import FedHAW
 from fedhaw.rules.fedhaw_auto import FedHAWAuto
 from fedhaw.rules.fedhyper import FedHyperG
 from fedhaw.rules.fedlaw import FedLAW
 from fedhaw.rules.fedlws import FedLWS
+from fedhaw.rules.fedvarp import FedVARP
+from fedhaw.rules.krum import Krum, MultiKrum
+from fedhaw.rules.ldawa import LDAWA
+from fedhaw.rules.median import Median
+from fedhaw.rules.mifa import MIFA
+from fedhaw.rules.rfa import RFA
+from fedhaw.rules.trimmed_mean import TrimmedMean
 
 
 class UnknownRule(FedhawError, ValueError):
@@ -65,6 +78,22 @@ _TABLE = (
     RuleEntry("fedhaw", "FedHAW", FedHAW, of_the_letter=True),
     RuleEntry("fedexp", "FedExP", FedExP),
     RuleEntry("fedhaw-auto", "FedHAW-auto", FedHAWAuto),
+    RuleEntry("fedavgm", "FedAvgM", FedAvgM),
+    RuleEntry("fedadagrad", "FedAdagrad", FedAdagrad),
+    RuleEntry("fedadam", "FedAdam", FedAdam),
+    RuleEntry("fedyogi", "FedYogi", FedYogi),
+    RuleEntry("mifa", "MIFA", MIFA),
+    RuleEntry("fedvarp", "FedVARP", FedVARP),
+    RuleEntry("fedau", "FedAU", FedAU),
+    RuleEntry("fedawa", "FedAWA", FedAWA),
+    RuleEntry("l-dawa", "L-DAWA", LDAWA),
+    RuleEntry("fedavg-arrivals", "FedAvg over arrivals", FedAvgArrivals),
+    RuleEntry("median", "Median", Median),
+    RuleEntry("trimmed-mean", "Trimmed mean", TrimmedMean),
+    RuleEntry("krum", "Krum", Krum),
+    RuleEntry("multi-krum", "Multi-Krum", MultiKrum),
+    RuleEntry("rfa", "RFA", RFA),
+    RuleEntry("clipped", "Clipped", Clipped),
 )
 
 RULES = {entry.name: entry for entry in _TABLE}

@@ -108,8 +108,8 @@ def _unpack(start: S, rule: str, part: Part) -> S:
     kind = type(start)
     if part.facts["kind"] != kind.__name__:
         raise CheckpointError(
-            f"the state is a {part.facts['kind']}, but {rule} needs a {kind.__name__}; load it with "
-            "the rule that made it."
+            f"the state is a {part.facts['kind']}, but {rule} needs a {kind.__name__}; load it "
+            "with the rule that made it."
         )
     values: dict[str, Any] = {name: a for name, a in part.arrays.items() if "." not in name}
     for name, content in part.facts["fields"].items():
