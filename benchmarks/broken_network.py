@@ -83,8 +83,8 @@ def main(grid, context):
     strategy = Counting(fraction_evaluate=0.0, min_available_nodes=recipe.clients)
     def evaluate(server_round, arrays):
         now = time.perf_counter()
-        accuracy = evaluator(to_vector(layout, arrays), x, y).accuracy
-        line = {"kind": "round", "round": server_round - 1, "accuracy": accuracy,
+        accuracy = evaluator(to_vector(layout, arrays), x, y)["accuracy"]
+        line = {"kind": "round", "round": server_round - 1, "evaluation": {"accuracy": accuracy},
                 "lost": [str(k) for k in range(recipe.clients) if str(k) not in strategy.got],
                 "seconds": {"train": now - began[0]}}
         began[0] = now
@@ -320,7 +320,7 @@ def print_row(name: str, rounds: list[dict[str, Any]], options: argparse.Namespa
         disturbed = record["down"] | {k for k, cause in causes.items() if cause != "load"}
     seconds = [record["seconds"]["train"] for record in rounds]
     stalled = sum(s >= options.deadline for s in seconds)
-    accuracy = " ".join(f"{100 * record['accuracy']:.0f}" for record in rounds)
+    accuracy = " ".join(f"{100 * record['evaluation']['accuracy']:.0f}" for record in rounds)
     by_round = " ".join(str(len(record["lost"])) for record in rounds)
     calm = [s for s, r in zip(seconds, rounds, strict=True) if not (r["down"] or r["lost"])]
     print(

@@ -367,10 +367,10 @@ def test_a_simulation_records_a_gamma_for_every_layer() -> None:
         lambda federation: FORMULAS["per_layer_gamma"](len(federation.layout.layers), eta=0.1),
         **settings,
     )
-    assert np.asarray(layered.gamma).shape == (6, 2)
-    assert np.asarray(layered.gamma)[-1].all()
+    assert np.asarray(layered.metrics["gamma"]).shape == (6, 2)
+    assert np.asarray(layered.metrics["gamma"])[-1].all()
     ours, theirs = (fedhaw.simulate(rule, **settings) for rule in (by_formula(), full()))
-    np.testing.assert_allclose(ours.gamma, theirs.gamma, atol=1e-6)
+    np.testing.assert_allclose(ours.metrics["gamma"], theirs.metrics["gamma"], atol=1e-6)
     np.testing.assert_allclose(np.asarray(ours.model), np.asarray(theirs.model), atol=1e-5)
 
 

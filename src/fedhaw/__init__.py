@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedhaw.checkpoints import CheckpointError
 from fedhaw.errors import FedhawError, MissingExtra
+from fedhaw.history import History, HistoryError
 from fedhaw.rules import (
     LDAWA,
     MIFA,
@@ -46,7 +47,6 @@ from fedhaw.rules import (
 if TYPE_CHECKING:
     from fedhaw.clients import LocalUpdate as LocalUpdate
     from fedhaw.hypergradient import HypergradientRule as HypergradientRule
-    from fedhaw.simulation import History as History
     from fedhaw.simulation import simulate as simulate
     from fedhaw.uplink import BurstyUplink as BurstyUplink
     from fedhaw.uplink import LetterUplink as LetterUplink
@@ -57,7 +57,6 @@ __version__ = "0.1.0"
 # These need torch, which the rules alone do not; they are imported when first asked for.
 _SIMULATION = {
     "BurstyUplink": "fedhaw.uplink",
-    "History": "fedhaw.simulation",
     "HypergradientRule": "fedhaw.hypergradient",
     "LetterUplink": "fedhaw.uplink",
     "LocalUpdate": "fedhaw.clients",
@@ -88,6 +87,8 @@ __all__ = [
     "FedVARP",
     "FedYogi",
     "FedhawError",
+    "History",
+    "HistoryError",
     "InvalidClientModel",
     "InvalidRound",
     "InvalidRule",

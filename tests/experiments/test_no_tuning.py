@@ -153,7 +153,7 @@ def test_a_tiny_one_runs_once_and_says_its_scale(
     last = {}
     for rate, name in ((1e-4, "fedhaw-grid-1e-04"), (1e-3, "fedhaw"), (1e-2, "fedhaw-grid-1e-02")):
         lines = (runs / name / "seed-5" / "history.jsonl").read_text().splitlines()
-        last[rate] = json.loads(lines[3])["accuracy"]
+        last[rate] = json.loads(lines[3])["evaluation"]["accuracy"]
     assert last[chosen] == max(last.values()) == told["cells"][key]["fedhaw-grid"]["final"][0]
     assert told["cells"][key]["fedhaw-grid"]["seeds"] == [5, 6]
 

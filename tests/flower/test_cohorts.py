@@ -27,7 +27,7 @@ def test_cohorts_and_losses_are_the_simulators(
     for t, report in enumerate(strategy.reports):
         cohort = cohort_of(4, t, 12, 5)
         lost = uplink.lost(4, t, cohort)
-        assert report.clients == tuple(map(str, cohort))
+        assert strategy.cohorts[t] == tuple(map(str, cohort))
         assert report.lost == {
             str(k): "uplink" for k, gone in zip(cohort, lost, strict=True) if gone
         }

@@ -344,7 +344,7 @@ def test_a_restarted_node_brings_its_client_back_while_flower_lists_the_old_one(
 
     strategy = RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0, round_deadline=0.05)
     strategy.start(grid, arrays, num_rounds=4, evaluate_fn=restart)
-    assert [report.clients for report in strategy.reports] == [("a", "b")] * 4
+    assert strategy.cohorts == [("a", "b")] * 4
     assert [dict(report.lost) for report in strategy.reports] == [{}] * 4
 
 
@@ -371,7 +371,7 @@ def test_a_client_never_heard_of_is_lost_by_its_node_and_has_no_weight(
     clients = {1: flower.moving("a", 0.1), 2: lambda message: None}
     strategy = RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0, round_deadline=0.05)
     strategy.start(flower.Grid(clients), arrays, num_rounds=1)
-    assert strategy.reports[0].clients == ("a",)
+    assert strategy.cohorts[0] == ("a",)
     assert list(strategy.reports[0].lost) == ["node 2"]
 
 
@@ -400,7 +400,7 @@ def test_replies_nobody_waits_for_are_ignored(flower: SimpleNamespace, arrays: A
     stray = flower.reply(messages[0], arrays, "c")
     stray.metadata.__dict__["_reply_to_message_id"] = "of another round"
     strategy.aggregate_train(1, [stray, *replies, replies[0]])
-    assert strategy.reports[0].clients == ("a", "b")
+    assert strategy.cohorts[0] == ("a", "b")
     assert strategy.reports[0].lost == {}
 
 

@@ -18,8 +18,8 @@ import fedhaw
 from fedhaw.checkpoints import read
 from fedhaw.files import FileWriteError
 from fedhaw.flower import CheckpointError, RuleStrategy
+from fedhaw.history import History
 from fedhaw.rules import Rule
-from fedhaw.simulation.history import History
 
 RULES: list[Rule[Any]] = [
     fedhaw.FedAvg(),
@@ -114,8 +114,6 @@ def test_a_finished_run_returns_its_model_at_once(
 def test_the_history_is_one_that_reports_read(
     tmp_path: Path, flower: SimpleNamespace, arrays: ArrayRecord
 ) -> None:
-    from fedhaw.reports.runs import read_run
-
     strategy = RuleStrategy(
         fedhaw.FedHAW(eta=0.1, eta_gamma=1e-3, eta_lambda=1e-1),
         fraction_evaluate=0.0,
@@ -131,16 +129,16 @@ def test_the_history_is_one_that_reports_read(
         num_rounds=4,
         evaluate_fn=lambda r, _: MetricRecord({"accuracy": 0.1 * r, "loss": float("nan")}),
     )
-    run = read_run(tmp_path / "history.jsonl")
+    run = History.read(tmp_path / "history.jsonl")
     assert (run.name, run.rule, run.seed, run.finished) == ("field trial", "fedhaw", 3, True)
     assert run.clients == ("0", "1", "2", "3")
-    np.testing.assert_allclose(run.at("accuracy"), [0.1, 0.2, 0.3, 0.4])
+    np.testing.assert_allclose(run.accuracy, [0.1, 0.2, 0.3, 0.4])
     np.testing.assert_allclose(run.shares.sum(), 1.0)
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     assert records[0]["clients"]["2"] == {"examples": 12}
     assert records[3]["lost"] == {"1": "exception: boom"}
-    assert records[3]["loss"] is None
+    assert "loss" not in records[3]["evaluation"]
     assert records[3]["bytes"]["down"] > 4 * 21 * 4
 
 
@@ -313,7 +311,7 @@ def test_a_checkpoint_of_the_first_version_goes_on(
         return strategy
 
     old, new = run(file.name), run("new.safetensors")
-    assert [report.server_round for report in old.reports] == [5, 6]
+    assert [report.round for report in old.reports] == [4, 5]
     assert "is not what it was" not in caplog.text
     assert read(file)["model"].arrays[""] == pytest.approx(
         read(tmp_path / "new.safetensors")["model"].arrays[""]
@@ -359,7 +357,7 @@ def test_after_a_resume_it_waits_for_the_clients_it_had(
 
     strategy = RuleStrategy(fedhaw.FedAvg(), checkpoint=file, fraction_evaluate=0.0)
     strategy.start(Late(waiting), arrays, num_rounds=2, train_config=ConfigRecord({}))
-    assert strategy.reports[0].clients == ("0", "1", "2", "3")
+    assert strategy.cohorts[0] == ("0", "1", "2", "3")
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["still listed", "left during the round"])
@@ -392,7 +390,7 @@ def test_after_a_resume_it_does_not_wait_for_the_dead(
     nodes.pop(2, None)
     grid, strategy = go_on(2)
     assert grid.looks == 2  # one before training and one before evaluation: nobody to wait for
-    assert strategy.reports[0].clients == ("0", "1", "3")
+    assert strategy.cohorts[0] == ("0", "1", "3")
 
 
 def test_after_a_resume_a_client_that_stays_away_keeps_its_weight(

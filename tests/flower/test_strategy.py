@@ -142,7 +142,7 @@ def test_a_cohort_is_drawn_by_seed_and_client_not_by_node(
         clients = {node: flower.moving(k, 0.1) for k, node in enumerate(nodes)}
         strategy = RuleStrategy(fedhaw.FedAvg(), fraction_train=0.3, seed=seed)
         strategy.start(flower.Grid(clients), arrays, num_rounds=6)
-        return [report.clients for report in strategy.reports]
+        return strategy.cohorts
 
     first = cohorts(5, [*range(100, 110)])
     assert {len(cohort) for cohort in first} == {3}
@@ -157,7 +157,7 @@ def test_an_app_that_never_heard_of_client_ids_is_known_by_its_nodes(
     clients = {node: flower.moving(None, 0.1) for node in (31, 4)}
     strategy = RuleStrategy(fedhaw.FedAvg())
     strategy.start(flower.Grid(clients), arrays, num_rounds=1)
-    assert strategy.reports[0].clients == ("4", "31")
+    assert strategy.cohorts[0] == ("4", "31")
 
 
 def test_configurations_reach_the_clients_with_the_round(
@@ -277,7 +277,7 @@ def test_too_few_nodes_stop_the_run_and_it_can_go_on(
     assert len(strategy.reports) == 2
     again = RuleStrategy(fedhaw.FedAvg(), **settings)
     again.start(flower.Grid(nodes), arrays, num_rounds=4)
-    assert [len(report.clients) for report in again.reports] == [10, 10]
+    assert [len(cohort) for cohort in again.cohorts] == [10, 10]
 
 
 def test_too_few_nodes_may_go_on_without_the_others(
@@ -288,7 +288,7 @@ def test_too_few_nodes_may_go_on_without_the_others(
     )
     with caplog.at_level("WARNING", "flwr.fedhaw"):
         strategy.start(flower.Grid({1: flower.moving(0, 0.1)}), arrays, num_rounds=1)
-    assert strategy.reports[0].clients == ("0",)
+    assert strategy.cohorts[0] == ("0",)
     assert "Only 1 of the 5 nodes" in caplog.text
 
 
@@ -300,7 +300,7 @@ def test_who_is_only_awaited_at_the_start_is_not_needed(
         fedhaw.FedAvg(), min_train_nodes=1, min_evaluate_nodes=1, nodes_timeout=0.05, **settings
     )
     strategy.start(flower.Grid({1: flower.moving(0, 0.1)}), arrays, num_rounds=1)
-    assert strategy.reports[0].clients == ("0",)
+    assert strategy.cohorts[0] == ("0",)
 
 
 @pytest.mark.parametrize(
@@ -322,3 +322,17 @@ def test_arrays_that_are_no_numbers_are_refused(flower: SimpleNamespace) -> None
     record["words"] = Array(np.array(["a", "b"]))
     with pytest.raises(fedhaw.FedhawError, match="words"):
         RuleStrategy(fedhaw.FedAvg()).start(flower.Grid({1: flower.moving(0, 0.1)}), record)
+
+
+def test_what_the_rule_learnt_reaches_result_and_history_by_name(
+    tmp_path: Path, flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    strategy = RuleStrategy(
+        fedhaw.FedHAWAuto(), fraction_evaluate=0.0, history=tmp_path / "history.jsonl"
+    )
+    clients = {k: flower.moving(k, step) for k, step in enumerate((0.1, 0.3, 0.2))}
+    result = strategy.start(flower.Grid(clients), arrays, num_rounds=3)
+    history = fedhaw.History.read(tmp_path)
+    assert set(history.metrics) == set(strategy.state.metrics)
+    for name, value in strategy.state.metrics.items():
+        assert history.metrics[name][-1] == value == result.train_metrics_clientapp[3][name]

@@ -14,8 +14,8 @@ def test_loss_and_accuracy_over_many_batches() -> None:
     x, y = torch.randn(2500, 3), torch.randint(0, 2, (2500,))
     result = Evaluator(module, layout)(layout.flatten(module), x, y)
     logits = module(x)
-    assert result.loss == pytest.approx(cross_entropy(logits, y).item(), rel=1e-5)
-    assert result.accuracy == float((logits.argmax(1) == y).double().mean())
+    assert result["loss"] == pytest.approx(cross_entropy(logits, y).item(), rel=1e-5)
+    assert result["accuracy"] == float((logits.argmax(1) == y).double().mean())
 
 
 def test_batch_norm_follows_the_layouts_choice() -> None:
@@ -27,12 +27,12 @@ def test_batch_norm_follows_the_layouts_choice() -> None:
     result = Evaluator(module, by_batch)(by_batch.flatten(module), x, y)
     module.train()
     expected = torch.cat([module(x[:64]), module(x[64:])])
-    assert result.loss == pytest.approx(cross_entropy(expected, y).item(), rel=1e-5)
+    assert result["loss"] == pytest.approx(cross_entropy(expected, y).item(), rel=1e-5)
 
     running = Layout.of(module, "average")
     result = Evaluator(module, running)(running.flatten(module), x, y)
     expected = module.eval()(x)
-    assert result.loss == pytest.approx(cross_entropy(expected, y).item(), rel=1e-5)
+    assert result["loss"] == pytest.approx(cross_entropy(expected, y).item(), rel=1e-5)
 
 
 def test_a_lone_last_sample_is_normalised_with_the_batch_before_it() -> None:
@@ -41,7 +41,7 @@ def test_a_lone_last_sample_is_normalised_with_the_batch_before_it() -> None:
     x, y = torch.randn(129, 3), torch.randint(0, 2, (129,))
     result = Evaluator(module, layout)(layout.flatten(module), x, y)
     expected = torch.cat([module(x[:64]), module(x[64:])])
-    assert result.loss == pytest.approx(cross_entropy(expected, y).item(), rel=1e-5)
+    assert result["loss"] == pytest.approx(cross_entropy(expected, y).item(), rel=1e-5)
     # Without batch norm nothing is joined, and running statistics need no batch.
     assert Evaluator(mlp((3, 2)), Layout.of(mlp((3, 2)))).batches(1001) == [1000, 1]
     assert Evaluator(module, Layout.of(module, "average")).batches(65) == [65]

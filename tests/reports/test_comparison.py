@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhaw.reports import Comparison, HistoryError, load
+from fedhaw.history import HistoryError
+from fedhaw.reports import Comparison, load
 from fedhaw.reports.metrics import BYTES_UP, LOST, SERVER
 
 Writer = Callable[..., Path]

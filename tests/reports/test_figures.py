@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedhaw.reports import Report, load
-from fedhaw.reports.figures import draw_accuracy, draw_all, draw_gamma, draw_split, draw_weights
+from fedhaw.reports.figures import draw_accuracy, draw_all, draw_learnt, draw_split, draw_weights
 from fedhaw.reports.metrics import ACCURACY, LOST
 from fedhaw.reports.styles import OF_RULE, styles
 
@@ -67,7 +67,7 @@ def test_the_weights_figure_has_a_panel_a_rule_and_a_line_a_client(sweep: Path) 
 
 
 def test_gamma_has_one_panel_for_scalars_and_one_for_layers(sweep: Path) -> None:
-    figure = draw_gamma(load([sweep]))
+    figure = draw_learnt(load([sweep]), "gamma")
     assert figure is not None
     scalars, layers = figure.axes
     named = [str(line.get_label()) for line in scalars.get_lines()]

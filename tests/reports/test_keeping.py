@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhaw.reports import HistoryError, find_histories, keep_histories, read_run, write_report
+from fedhaw.history import History, HistoryError, find_histories
+from fedhaw.reports import keep_histories, write_report
 
 Writer = Callable[..., Path]
 
@@ -17,13 +18,13 @@ def test_a_copy_is_smaller_and_reads_alike(tmp_path: Path, write_history: Writer
     (copy,) = keep_histories([tmp_path / "runs"], tmp_path / "kept")
     assert copy == tmp_path / "kept" / "a" / "seed-0" / "history.jsonl.gz"
     assert copy.stat().st_size < path.stat().st_size / 4
-    whole, kept = read_run(path), read_run(copy)
+    whole, kept = History.read(path), History.read(copy)
     assert kept.finished
-    assert kept.header == whole.header
-    np.testing.assert_allclose(kept.at("accuracy"), whole.at("accuracy"), atol=5e-5)
-    np.testing.assert_allclose(kept.at("gamma"), whole.at("gamma"), atol=5e-5)
+    assert kept.run == whole.run
+    np.testing.assert_allclose(kept.accuracy, whole.accuracy, atol=5e-5)
+    np.testing.assert_allclose(kept.metrics["gamma"], whole.metrics["gamma"], atol=5e-5)
     np.testing.assert_allclose(kept.weights, whole.weights, atol=5e-5)
-    assert [r["lost"] for r in kept.records] == [r["lost"] for r in whole.records]
+    assert [r.lost for r in kept.records] == [r.lost for r in whole.records]
 
 
 def test_the_same_history_gives_the_same_bytes(tmp_path: Path, write_history: Writer) -> None:
@@ -49,4 +50,4 @@ def test_a_damaged_copy_is_named(
     (copy,) = keep_histories([tmp_path / "runs"], tmp_path / "kept")
     copy.write_bytes(copy.read_bytes()[:-20] if damage is None else damage)
     with pytest.raises(HistoryError, match=re.escape(str(copy))):
-        read_run(copy)
+        History.read(copy)

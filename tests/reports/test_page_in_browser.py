@@ -161,7 +161,7 @@ def test_switching_the_metric_changes_the_curves(report: Report, open_page: Open
     loss = lines(browser)
     assert sorted(loss) == sorted(accuracy)
     assert loss["FedHAW"] != accuracy["FedHAW"]
-    choose(browser, "metric", "Gamma")
+    choose(browser, "metric", "gamma")
     assert sorted(lines(browser)) == ["FedHAW", "FedLAW"]
     note = browser.execute_script("return document.getElementById('rounds-note').innerText")
     assert "Not recorded for FedAvg, FedAdp, FedHyper, FedLWS." in note

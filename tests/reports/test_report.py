@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedhaw.files import FileWriteError
-from fedhaw.reports import HistoryError, Report, ReportError, to_html, write_report
+from fedhaw.history import HistoryError
+from fedhaw.reports import Report, ReportError, to_html, write_report
 from fedhaw.reports import report as report_module
 
 Writer = Callable[..., Path]

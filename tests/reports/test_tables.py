@@ -102,7 +102,7 @@ def test_partly_reached_targets_say_so(tmp_path: Path, write_history: Writer) ->
         write_history(tmp_path / str(seed), "fedavg", seed, 60)
     comparison = load([tmp_path])
     finals = sorted(group.best().mean for group in comparison.groups)
-    best = sorted(max(run.at("accuracy")) for run in comparison.runs)
+    best = sorted(max(run.accuracy) for run in comparison.runs)
     assert finals[0] < best[-1]
     target = (best[0] + best[1]) / 2
     table = comparison_table(comparison, target=target)

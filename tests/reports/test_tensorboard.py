@@ -1,6 +1,5 @@
 """Event files, read back with TensorBoard's own reader."""
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedhaw.reports import TensorBoardLog, TrackingError, read_run, write_tensorboard
+from fedhaw.history import History
+from fedhaw.reports import TensorBoardLog, TrackingError, write_tensorboard
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 Writer = Callable[..., Path]
@@ -24,12 +24,12 @@ def test_a_finished_history_becomes_scalars(tmp_path: Path, write_history: Write
     path = write_history(tmp_path / "runs", "fedhaw", seed=3, rounds=5)
     (folder,) = write_tensorboard([tmp_path / "runs"], tmp_path / "events")
     assert folder == tmp_path / "events" / "fedhaw" / "seed-3"
-    run, events = read_run(path), read_back(folder)
+    run, events = History.read(path), read_back(folder)
     accuracy = events.Scalars("accuracy")
     assert [event.step for event in accuracy] == [0, 1, 2, 3, 4]
-    assert [event.value for event in accuracy] == pytest.approx(run.at("accuracy"), rel=1e-6)
+    assert [event.value for event in accuracy] == pytest.approx(run.accuracy, rel=1e-6)
     assert events.Scalars("weights/7")[-1].value == pytest.approx(run.weights[-1, 7], rel=1e-6)
-    assert events.Scalars("lost_uploads")[2].value == len(run.records[2]["lost"])
+    assert events.Scalars("lost_uploads")[2].value == len(run.records[2].lost)
     assert {"gamma", "loss", "seconds/train", "bytes/up", "client_loss"} <= set(
         events.Tags()["scalars"]
     )
@@ -47,11 +47,11 @@ def test_layers_have_a_tag_each(tmp_path: Path, write_history: Writer) -> None:
 
 
 def test_rounds_can_be_watched_while_the_run_goes_on(tmp_path: Path, write_history: Writer) -> None:
-    records = read_run(write_history(tmp_path / "runs", rounds=2)).records
+    records = History.read(write_history(tmp_path / "runs", rounds=2)).records
     with TensorBoardLog(tmp_path / "live") as log:
         log.on_round(records[0])
         assert len(read_back(tmp_path / "live").Scalars("accuracy")) == 1
-        log.on_round(json.loads(json.dumps(records[1])))
+        log.on_round(records[1])
         assert len(read_back(tmp_path / "live").Scalars("accuracy")) == 2
 
 

@@ -118,7 +118,7 @@ def test_numpys_numbers_will_do(run: Simulate, tmp_path: Path) -> None:
         clients=np.int64(4), alpha=np.float32(0.5), evaluate_every=np.int64(1), out=tmp_path,
         split_seed=np.int64(2),
     )  # fmt: skip
-    assert History.read(tmp_path).run["config"]["cohort"] == 2
+    assert History.read(tmp_path).run.config["cohort"] == 2
 
 
 WITHOUT_TORCH = """
@@ -158,19 +158,17 @@ def test_importing_the_package_does_not_import_torch() -> None:
 def test_numpys_whole_numbers_will_do(run: Simulate) -> None:
     plain = run(FedAvg(), batch=16, epochs=2, rounds=1)
     numpy = run(FedAvg(), batch=np.int64(16), epochs=np.int32(2), rounds=np.int64(1))
-    assert plain.run["config"] == numpy.run["config"]
+    assert plain.run.config == numpy.run.config
 
 
 def test_where_the_data_names_the_clients_nobody_else_must(
     run: Simulate, tiny: Dataset, tmp_path: Path
 ) -> None:
     held = replace(tiny, holders=np.arange(120) % 7)
-    assert (
-        len(run(FedAvg(), data=held, split="holders", clients=None, rounds=1).run["clients"]) == 7
-    )
+    assert len(run(FedAvg(), data=held, split="holders", clients=None, rounds=1).run.clients) == 7
     write_partition(tmp_path / "three.npz", list(np.arange(120).reshape(3, 40)))
     stored = run(FedAvg(), split=str(tmp_path / "three.npz"), clients=None, rounds=1)
-    assert len(stored.run["clients"]) == 3
+    assert len(stored.run.clients) == 3
 
 
 def test_a_handful_of_test_samples_suffices_unless_the_rule_wants_some(

@@ -11,8 +11,7 @@ import pytest
 
 from fedhaw import FedHAW
 from fedhaw.files import FileWriteError
-from fedhaw.history_file import HistoryFile
-from fedhaw.simulation import History
+from fedhaw.history import History, HistoryFile, RoundRecord, RunRecord, encode
 
 Simulate = Callable[..., History]
 
@@ -41,13 +40,13 @@ def test_a_full_disk_is_named_and_the_run_goes_on_once_there_is_room(
     filler = small_disk / "filler"
     out = small_disk / "run"
 
-    def fill_up(record: dict[str, Any]) -> None:
-        if record["round"] == 5:
+    def fill_up(record: RoundRecord) -> None:
+        if record.round == 5:
             free = os.statvfs(small_disk)
             filler.write_bytes(bytes(free.f_bavail * free.f_bsize))
 
     settings = {"rounds": 60, "model": "mlp-50", "checkpoint_every": 3}
-    with pytest.raises(FileWriteError, match=r"Could not write .*No space left on device; free"):
+    with pytest.raises(FileWriteError, match=r"Could not write .*No space left on device.*; free"):
         run(HAW, out=out, on_round=fill_up, **settings)
     assert (out / "checkpoints" / "round-000005.safetensors").exists()
     assert not list(out.rglob("*.tmp"))
@@ -62,9 +61,9 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_one_before(
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def limit(record: dict[str, Any]) -> None:
+    def limit(record: RoundRecord) -> None:
         # The history still fits below this, a checkpoint of 10 MB does not.
-        if record["round"] == 3:
+        if record.round == 3:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
 
     settings = {"rounds": 6, "model": "mlp-50000", "checkpoint_every": 2}
@@ -84,18 +83,18 @@ def test_a_line_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     path = tmp_path / "history.jsonl"
     file = HistoryFile(path)
-    file.append({"kind": "run", "format": 1, "config": {}})
+    file.append(RunRecord("x", {"name": "x"}))
     before = path.read_bytes()
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, limits[1]))
         with pytest.raises(FileWriteError, match="Could not write"):
-            file.append({"kind": "round", "round": 0})
+            file.append(RoundRecord(0))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == before
-    file.append({"kind": "round", "round": 0})
+    file.append(RoundRecord(0))
     file.close()
-    assert path.read_bytes() == before + b'{"kind":"round","round":0}\n'
+    assert path.read_bytes() == before + encode(RoundRecord(0))
 
 
 def test_a_read_only_disk_is_named_at_once(run: Simulate, small_disk: Path) -> None:

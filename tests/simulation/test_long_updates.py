@@ -52,10 +52,10 @@ def test_it_is_the_same_as_if_the_upload_had_been_lost(run: Any, rule: Any, time
     lost = lying(run, rule, times, uplink=losses)
     assert refused.model is not None
     np.testing.assert_array_equal(refused.model, lost.model)
-    reasons = [record["lost"].get(str(LIAR), "") for record in refused.records]
+    reasons = [record.lost.get(str(LIAR), "") for record in refused.records]
     assert reasons[0] == ""
     assert all("times as long as usual" in r or "too long" in r for r in reasons[1:])
-    assert all(set(record["lost"]) <= {str(LIAR)} for record in refused.records)
+    assert all(set(record.lost) <= {str(LIAR)} for record in refused.records)
 
 
 def test_it_can_be_turned_off(run: Any) -> None:
@@ -69,7 +69,7 @@ def test_a_resumed_run_remembers_how_long_updates_are(run: Any, tmp_path: Any) -
     """With one client a round nobody else is there to compare with."""
     settings = {"cohort": 1, "rounds": 12, "checkpoint_every": 1}
     whole = lying(run, fedhaw.FedAvg(), 1e6, **settings)
-    last = max(t for t, record in enumerate(whole.records) if str(LIAR) in record["lost"])
+    last = max(t for t, record in enumerate(whole.records) if str(LIAR) in record.lost)
     update = Lying(len(SPLIT[LIAR]), 1e6)
     out = {"out": tmp_path, "split": SPLIT, "update": update}
     run(fedhaw.FedAvg(), **out, **{**settings, "rounds": last})

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,7 +31,8 @@ from fedhaw import (
     FedYogi,
     simulate,
 )
-from fedhaw.simulation import CheckpointError, History, HistoryError, InvalidSimulation
+from fedhaw.history import History, HistoryError, RoundRecord
+from fedhaw.simulation import CheckpointError, InvalidSimulation
 
 Simulate = Callable[..., History]
 
@@ -70,16 +71,16 @@ class Stop(Exception):
     """Raised from within a run to end it."""
 
 
-def stop_after(round_index: int) -> Callable[[dict[str, Any]], None]:
-    def callback(record: dict[str, Any]) -> None:
-        if record["round"] == round_index:
+def stop_after(round_index: int) -> Callable[[RoundRecord], None]:
+    def callback(record: RoundRecord) -> None:
+        if record.round == round_index:
             raise Stop
 
     return callback
 
 
-def without_times(history: History) -> list[dict[str, Any]]:
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in history.records]
+def without_times(history: History) -> list[RoundRecord]:
+    return [replace(record, seconds={}) for record in history.records]
 
 
 def same(a: History, b: History) -> bool:
@@ -105,7 +106,7 @@ def test_every_rule_goes_on_bit_for_bit(
     heard: list[int] = []
     resumed = run(
         rule, **settings, out=tmp_path, checkpoint_every=2,
-        on_round=lambda record: heard.append(record["round"]),
+        on_round=lambda record: heard.append(record.round),
     )  # fmt: skip
     assert heard == [6, 7, 8]
     assert same(whole, resumed)
@@ -175,7 +176,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     heard: list[int] = []
     resumed = run(
         HAW, out=tmp_path, rounds=8, checkpoint_every=2,
-        on_round=lambda record: heard.append(record["round"]),
+        on_round=lambda record: heard.append(record.round),
     )  # fmt: skip
     assert heard[0] == 4
     assert same(resumed, run(HAW, rounds=8))
@@ -233,7 +234,7 @@ def test_a_trace_may_have_moved_but_not_changed(run: Simulate, tmp_path: Path) -
         (tmp_path / f"{name}.csv").write_text("round,client\n" + lines)
     run(HAW, out=tmp_path / "run", uplink=tmp_path / "a.csv", rounds=2)
     longer = run(HAW, out=tmp_path / "run", uplink=tmp_path / "b.csv", rounds=3)
-    assert longer.records[0]["lost"] == {"1": "uplink"}
+    assert longer.records[0].lost == {"1": "uplink"}
     with pytest.raises(CheckpointError, match=r"uplink\.losses: "):
         run(HAW, out=tmp_path / "run", uplink=tmp_path / "c.csv", rounds=3)
 
@@ -284,7 +285,7 @@ def test_a_run_of_the_first_version_goes_on(tmp_path: Path) -> None:
     shutil.copytree(first_format.FOLDER / "run", folder)
     heard: list[int] = []
     resumed = simulate(
-        **first_format.simulation(), out=folder, on_round=lambda r: heard.append(r["round"])
+        **first_format.simulation(), out=folder, on_round=lambda r: heard.append(r.round)
     )
     assert heard == [4, 5]
     whole = simulate(**first_format.simulation())

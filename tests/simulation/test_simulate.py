@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ from fedhaw import (
 )
 from fedhaw.clients import LocalUpdate
 from fedhaw.data import Dataset, from_arrays
-from fedhaw.simulation import Federation, History
+from fedhaw.history import History, RoundRecord
+from fedhaw.simulation import Federation
 from fedhaw.simulation.engines import ClientReport
+from fedhaw.simulation.evaluation import ModelEvaluation
 from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.run import simulate
 from fedhaw.simulation.stand_ins import LastModels
@@ -39,8 +42,8 @@ RULES: dict[str, Any] = {
 }
 
 
-def without_times(history: History) -> list[dict[str, Any]]:
-    return [{k: v for k, v in record.items() if k != "seconds"} for record in history.records]
+def without_times(history: History) -> list[RoundRecord]:
+    return [replace(record, seconds={}) for record in history.records]
 
 
 def same(a: History, b: History) -> bool:
@@ -55,18 +58,20 @@ def test_every_rule_runs_repeats_and_records(run: Simulate, rule: Any) -> None:
     assert same(history, run(rule, uplink=0.6, also_scales=["authors"]))
     assert history.finished
     assert history.rounds.tolist() == [0, 1, 2, 3, 4]
-    P = history.run["parameters"]
+    P = history.run.parameters
     assert P == 6 * 5 + 5 + 5 * 3 + 3
     for record in history.records:
-        lost, weights = record["lost"], record["weights"]
+        lost, weights = record.lost, record.weights
         if len(lost) < 4:
             assert set(weights) == {"0", "1", "2", "3"}
             assert sum(weights.values()) == pytest.approx(1)
         assert set(lost.values()) <= {"uplink"}
-        assert record["bytes"] == {"up": (4 - len(lost)) * P * 4, "down": 4 * P * 4}
-        assert set(record["client_loss"]) == {"0", "1", "2", "3"}
-        assert set(record["seconds"]) == {"train", "aggregate", "evaluate"}
-        assert record["accuracies"]["authors"] == record["accuracy"]  # features have one scale
+        assert record.bytes == {"up": (4 - len(lost)) * P * 4, "down": 4 * P * 4}
+        assert set(record.client_loss) == {"0", "1", "2", "3"}
+        assert set(record.seconds) == {"train", "aggregate", "evaluate"}
+        assert set(record.evaluation) == {"accuracy", "loss", "accuracy/authors", "loss/authors"}
+        # Features have one scale.
+        assert record.evaluation["accuracy/authors"] == record.evaluation["accuracy"]
     assert history.weights.shape == (5, 4)
     assert not np.isnan(history.accuracy).any()
 
@@ -78,8 +83,8 @@ def test_learning_takes_place(run: Simulate) -> None:
 def test_rules_are_compared_on_the_same_draws(run: Simulate) -> None:
     histories = [run(rule, uplink=0.7, cohort=3, rounds=8) for rule in RULES.values()]
     for field in ("lost", "bytes"):
-        assert len({str([r[field] for r in h.records]) for h in histories}) == 1
-    first = [h.records[0]["client_loss"] for h in histories]
+        assert len({str([getattr(r, field) for r in h.records]) for h in histories}) == 1
+    first = [h.records[0].client_loss for h in histories]
     assert all(losses == first[0] for losses in first)
     assert sum(histories[0].lost) > 0
 
@@ -88,10 +93,10 @@ def test_losses_do_not_depend_on_the_cohort(run: Simulate) -> None:
     everyone = run(FedAvg(), uplink=0.9, rounds=20)
     some = run(FedAvg(), uplink=0.9, rounds=20, cohort=2)
     for all_asked, few_asked in zip(everyone.records, some.records, strict=True):
-        asked = set(few_asked["client_loss"])
+        asked = set(few_asked.client_loss)
         assert len(asked) == 2
-        assert set(few_asked["lost"]) == set(all_asked["lost"]) & asked
-    assert len({tuple(r["client_loss"]) for r in some.records}) > 3
+        assert set(few_asked.lost) == set(all_asked.lost) & asked
+    assert len({tuple(r.client_loss) for r in some.records}) > 3
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -106,8 +111,8 @@ def test_the_initial_model_depends_on_the_seed_alone(run: Simulate) -> None:
     for seed in (1, 2):
         for noise in (10, 20):
             torch.manual_seed(noise)
-            config = run(FedAvg(), seed=seed, rounds=1).run["config"]
-            start.setdefault(seed, set()).add(config["initial_model"])
+            config = run(FedAvg(), seed=seed, rounds=1).run.config
+            start.setdefault(seed, set()).add(str(config["initial_model"]))
     assert len(start[1]) == len(start[2]) == 1
     assert start[1] != start[2]
 
@@ -157,9 +162,9 @@ def test_the_global_model_stands_in_by_default(run: Simulate) -> None:
         for k in range(4):
             assert arrived[k] == (k not in lost)
             assert torch.equal(W[k], w) == (k in lost)
-    assert "nothing arrived" in history.records[2]["note"]
-    assert history.records[2]["weights"] == {}
-    assert history.records[2]["bytes"]["up"] == 0
+    assert "nothing arrived" in str(history.records[2].note)
+    assert history.records[2].weights == {}
+    assert history.records[2].bytes["up"] == 0
     assert history.accuracy[2] == history.accuracy[1]
 
 
@@ -198,7 +203,7 @@ def test_nothing_stands_in_when_asked(run: Simulate) -> None:
     run(whole, uplink=LOSSES, rounds=1)
     assert [names for *_, names in rule.rounds] == [(0, 2, 3), (2,), (0, 1, 3)]
     assert torch.equal(rule.rounds[0][1], whole.rounds[0][1][[0, 2, 3]])
-    assert list(history.records[1]["weights"]) == ["2"]
+    assert list(history.records[1].weights) == ["2"]
 
 
 @pytest.mark.parametrize("stand_in", ["global", "last", "none"])
@@ -276,10 +281,10 @@ def test_a_failing_client_is_lost_and_the_run_goes_on(
 ) -> None:
     parts = [np.arange(30), np.arange(30, 60), np.arange(60, 70), np.arange(70, 120)]
     history = run(FedHAW(0.1, 1e-3, 1e-3), update=failing, split=parts, clients=None, rounds=8)
-    reasons = [record["lost"].get("2") for record in history.records]
+    reasons = [record.lost.get("2") for record in history.records]
     assert set(reasons) == {"exception: ValueError: no power", "not finite"}
-    assert all(set(record["lost"]) == {"2"} for record in history.records)
-    assert all("2" not in record["client_loss"] for record in history.records)
+    assert all(set(record.lost) == {"2"} for record in history.records)
+    assert all("2" not in record.client_loss for record in history.records)
     assert history.model is not None
     assert np.isfinite(history.model).all()
     assert "client 2 (exception: ValueError: no power)" in caplog.text
@@ -354,11 +359,13 @@ def test_a_model_the_rule_refuses_is_a_lost_one(tiny: Dataset) -> None:
 
         def close(self) -> None: ...
 
-    loop = Loop(federation, FedAvg(), Careless(), None, "global", None, 0, 1)
+    loop = Loop(
+        federation, FedAvg(), Careless(), None, "global", None, 0, 1, ModelEvaluation(federation)
+    )
     progress = Progress(0, federation.initial_model, FedAvg().init())
-    records: list[dict[str, Any]] = []
+    records: list[RoundRecord] = []
     loop.play(progress, 2, lambda record, _: records.append(record))
-    assert [record["lost"] for record in records] == [{"1": "not finite"}] * 2
+    assert [record.lost for record in records] == [{"1": "not finite"}] * 2
     assert torch.isfinite(progress.model).all()
 
 
@@ -389,7 +396,7 @@ def test_a_users_module_starts_from_its_own_values(run: Simulate) -> None:
     before = [p.clone() for p in module.parameters()]
     history = run(FedAvg(), model=module, rounds=2)
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
-    assert history.run["parameters"] == 21
+    assert history.run.parameters == 21
     by_function = run(FedAvg(), model=lambda: nn.Linear(6, 3), rounds=2, seed=3)
     assert same(by_function, run(FedAvg(), model=lambda: nn.Linear(6, 3), rounds=2, seed=3))
 
@@ -400,9 +407,9 @@ def test_an_update_may_bring_its_own_numbers(run: Simulate) -> None:
 
 
 def test_records_arrive_as_they_happen(run: Simulate) -> None:
-    heard: list[dict[str, Any]] = []
+    heard: list[RoundRecord] = []
     history = run(FedAvg(), on_round=heard.append)
-    assert heard == history.records
+    assert heard == list(history.records)
 
 
 def test_a_clash_of_learning_rates_is_mentioned(
@@ -437,7 +444,7 @@ def test_many_clients_cost_little_where_few_take_part() -> None:
         uplink=BurstyUplink(0.1, 0.3), rounds=4, engine="sequential",
     )  # fmt: skip
     assert shapes == {(7, 10)}
-    assert all(len(r["client_loss"]) == 7 for r in history.records)
+    assert all(len(r.client_loss) == 7 for r in history.records)
 
 
 def test_the_package_offers_it() -> None:

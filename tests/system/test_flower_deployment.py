@@ -74,7 +74,7 @@ def test_equals_the_simulator(three_nodes: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(model, simulated.model, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(deployed.weights, simulated.weights, rtol=1e-5)
     np.testing.assert_allclose(deployed.accuracy, simulated.accuracy, atol=0.003)
-    assert deployed.run["clients"] == simulated.run["clients"]
+    assert deployed.run.clients == simulated.run.clients
 
 
 def test_garbage_and_everybody_lost_and_a_node_killed_in_mid_round(

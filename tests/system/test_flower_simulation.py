@@ -47,8 +47,8 @@ def test_equals_the_simulator_with_cohorts_and_losses(tmp_path: Path) -> None:
         made.wait_for(lambda: flower.finished(out), "four rounds", 240)
 
     rounds = [record for record in flower.records(out) if record["kind"] == "round"]
-    assert [r["lost"] for r in rounds] == [r["lost"] for r in simulated.records]
-    assert [set(r["weights"]) for r in rounds] == [set(r["weights"]) for r in simulated.records]
+    assert [r["lost"] for r in rounds] == [r.lost for r in simulated.records]
+    assert [set(r["weights"]) for r in rounds] == [set(r.weights) for r in simulated.records]
     assert any(r["lost"] for r in rounds)
     assert simulated.model is not None
     model = load_file(out / "checkpoint.safetensors")["model"]

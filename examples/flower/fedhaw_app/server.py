@@ -39,8 +39,7 @@ def main(grid: Grid, context: Context) -> None:
     evaluator = Evaluator(module, layout)
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-        result = evaluator(to_vector(layout, arrays), x, y)
-        return MetricRecord({"accuracy": result.accuracy, "loss": result.loss})
+        return MetricRecord({**evaluator(to_vector(layout, arrays), x, y)})
 
     out = Path(str(config["out"])) if config["out"] else None
     if out is not None and not out.is_absolute():

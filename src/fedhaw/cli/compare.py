@@ -50,6 +50,7 @@ def compare(
     batch: flag.Batch = None,
     eta: flag.Eta = None,
     client_update: flag.ClientUpdate = None,
+    per_client_accuracy: flag.PerClientAccuracy = None,
     seeds: Annotated[
         str,
         typer.Option(
@@ -89,6 +90,7 @@ def compare(
         "data": data, "data_dir": data_dir, "split": split, "alpha": alpha, "clients": clients,
         "cohort": cohort, "loss_rate": loss_rate, "model": model, "rounds": rounds,
         "epochs": epochs, "batch": batch, "eta": eta, "client_update": client_update,
+        "per_client_accuracy": per_client_accuracy,
         "engine": engine, "workers": workers, "device": device,
     }  # fmt: skip
     federation = flag.recipe_of(flags, recipe)

@@ -137,6 +137,15 @@ ClientUpdate = Annotated[
         rich_help_panel=TRAINING,
     ),
 ]
+PerClientAccuracy = Annotated[
+    bool | None,
+    typer.Option(
+        "--per-client-accuracy",
+        help="Also evaluate the global model on each client's own samples: mean, worst, spread.",
+        rich_help_panel=TRAINING,
+        show_default=False,
+    ),
+]
 Engine = Annotated[
     str | None,
     typer.Option(

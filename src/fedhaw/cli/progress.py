@@ -15,6 +15,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from fedhaw.experiments.sweep import Event, Job
+    from fedhaw.history import Learnt
 
 MOST_ROWS = 12
 """A longer table would not fit a terminal; the labels that moved last are shown."""
@@ -33,6 +34,7 @@ class _Row:
     rounds_done: int = 0
     current_round: int = 0
     accuracy: float | None = None
+    learnt: str = ""
     seconds: float = 0.0
     rounds_timed: int = 0
     moved: float = field(default_factory=time.monotonic)
@@ -99,14 +101,16 @@ class SweepProgress:
             self._live.update(self._shown())
 
     def _take_round(self, event: "Event", row: _Row) -> None:
-        record = event.record or {}
-        now = int(record["round"]) + 1
+        record = event.record
+        if record is None:
+            return
+        now = record.round + 1
         row.rounds_done += now - row.current_round
         row.current_round = now
-        row.seconds += sum(record["seconds"].values())
+        row.seconds += sum(record.seconds.values())
         row.rounds_timed += 1
-        if record["accuracy"] is not None:
-            row.accuracy = float(record["accuracy"])
+        row.accuracy = record.evaluation.get("accuracy", row.accuracy)
+        row.learnt = ", ".join(f"{name} {_short(v)}" for name, v in record.metrics.items())
         if now < event.job.recipe.rounds:
             self._line(event.job, row)
 
@@ -133,9 +137,10 @@ class SweepProgress:
             return
         self._spoke = now
         accuracy = "" if row.accuracy is None else f", accuracy {row.accuracy:.2%}"
+        learnt = f", {row.learnt}" if row.learnt else ""
         done = f"round {row.current_round or job.recipe.rounds} of {job.recipe.rounds}"
         self._console.print(
-            f"{job.label}, seed {job.recipe.seed}: {done}{accuracy}{self._left()}",
+            f"{job.label}, seed {job.recipe.seed}: {done}{accuracy}{learnt}{self._left()}",
             highlight=False,
             markup=False,
         )
@@ -146,7 +151,7 @@ class SweepProgress:
 
     def _shown(self) -> Group:
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("", "runs", "rounds", "", "accuracy"):
+        for heading in ("", "runs", "rounds", "", "accuracy", "learnt"):
             table.add_column(heading, justify="left" if not heading else "right")
         last = sorted(self._rows, key=lambda label: -self._rows[label].moved)[:MOST_ROWS]
         for label in (label for label in self._rows if label in last):
@@ -157,10 +162,19 @@ class SweepProgress:
                 f"{row.rounds_done}/{row.rounds}",
                 ProgressBar(row.rounds, row.rounds_done, width=24),
                 "" if row.accuracy is None else f"{row.accuracy:.2%}",
+                Text(row.learnt, overflow="ellipsis", no_wrap=True),
             )
         done = sum(row.rounds_done for row in self._rows.values())
         rounds = sum(row.rounds for row in self._rows.values())
         return Group(table, Text(f"{done} of {rounds} rounds{self._left()}", style="dim"))
+
+
+def _short(value: "Learnt") -> str:
+    """A number in few characters; of a list, the least and the largest."""
+    if not isinstance(value, tuple):
+        return f"{value:.4g}"
+    known = [number for number in value if number is not None]
+    return f"{min(known):.4g} to {max(known):.4g}" if known else "unknown"
 
 
 def _duration(seconds: float) -> str:

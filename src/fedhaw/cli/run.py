@@ -111,6 +111,7 @@ def run(
     evaluate_every: Annotated[
         int | None, _option("Rounds between two evaluations. Default 1.", flag.TRAINING)
     ] = None,
+    per_client_accuracy: flag.PerClientAccuracy = None,
     seed: Annotated[
         int | None, _option("Of everything random but the split. Default 0.", flag.TRAINING)
     ] = None,
@@ -142,7 +143,8 @@ def run(
         "buffers": buffers, "input_scale": input_scale, "also_scales": also_scales,
         "rounds": rounds, "epochs": epochs, "batch": batch, "eta": eta,
         "client_update": client_update, "mu": mu, "weight_decay": weight_decay,
-        "evaluate_every": evaluate_every, "seed": seed, "engine": engine, "workers": workers,
+        "evaluate_every": evaluate_every, "per_client_accuracy": per_client_accuracy,
+        "seed": seed, "engine": engine, "workers": workers,
         "device": device, "deadline": deadline, "checkpoint_every": checkpoint_every,
     }  # fmt: skip
     options = dict(parse_option(option) for option in rule_option or [])
@@ -188,6 +190,7 @@ def _run(job: "Job", tensorboard: bool) -> "Comparison":
 def _tell(job: "Job", comparison: "Comparison", as_json: bool) -> None:
     from fedhaw.cli.output import print_json, print_table
     from fedhaw.experiments.compare import summary_of_rule
+    from fedhaw.history import history_in
     from fedhaw.reports import comparison_table
 
     group = comparison.groups[0]
@@ -197,5 +200,5 @@ def _tell(job: "Job", comparison: "Comparison", as_json: bool) -> None:
         print_json({"rules": {group.rule: described}, "settings": settings})
         return
     print_table(comparison_table(comparison, title=describe(job.recipe), brief=True))
-    print(f"history  {job.folder / 'history.jsonl'}")
+    print(f"history  {history_in(job.folder)}")
     print(f"report   run: fedhaw report {job.folder}")

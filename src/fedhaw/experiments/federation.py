@@ -1,6 +1,6 @@
 """From a recipe to a run: its data, its split, its rule, and the simulation itself."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from fedhaw.data import DataError, Dataset, load, split
 from fedhaw.experiments.catalogue import build_rule, entries, needs_proxy
 from fedhaw.experiments.recipe import Recipe
+from fedhaw.history import History, RoundRecord
 from fedhaw.names import is_reference
 from fedhaw.rules import ProxyLoss, Rule
 
 if TYPE_CHECKING:
     from fedhaw.clients import ClientUpdate
-    from fedhaw.simulation import History
     from fedhaw.uplink import Uplink
 
 
@@ -159,9 +159,9 @@ def client_update(recipe: Recipe) -> "ClientUpdate":
 def run_recipe(
     recipe: Recipe,
     out: Path | None,
-    on_round: Callable[[Mapping[str, Any]], None] | None = None,
+    on_round: Callable[[RoundRecord], None] | None = None,
     name: str | None = None,
-) -> "History":
+) -> History:
     """Run a recipe; one that was interrupted in the same folder goes on.
 
     Args:
@@ -202,6 +202,7 @@ def run_recipe(
         scale=recipe.input_scale,
         also_scales=recipe.also_scales,
         evaluate_every=recipe.evaluate_every,
+        per_client_accuracy=recipe.per_client_accuracy,
         engine=recipe.engine,
         workers=recipe.workers,
         deadline=recipe.deadline,

@@ -22,7 +22,8 @@ from fedhaw.experiments.scores import CellScores, Scores
 from fedhaw.experiments.standings import Standings
 from fedhaw.experiments.sweep import Event, Job, Watch, run_sweep
 from fedhaw.files import write_text
-from fedhaw.reports import Table, read_run, to_csv, to_latex, to_markdown
+from fedhaw.history import History
+from fedhaw.reports import Table, to_csv, to_latex, to_markdown
 from fedhaw.rules.registry import RULES
 
 GRID = "fedhaw-grid"
@@ -251,7 +252,7 @@ def _best_rate(plan: NoTuningPlan, cell: TuningCell) -> float:
 
     def accuracy(rate: float) -> float:
         (job,) = plan.grid_jobs(cell, rate, cell.seeds[:1])
-        return float(Scores.of([read_run(job.folder / "history.jsonl")]).final[0])
+        return float(Scores.of([History.read(job.folder)]).final[0])
 
     rates: list[float] = sorted(evidence()["grid"])
     return max(rates, key=accuracy)
@@ -268,10 +269,7 @@ def _scores(plan: NoTuningPlan, cell: TuningCell, rate: float) -> CellScores:
         cell.key,
         cell.title,
         1 / load_data(cell.recipe).classes,
-        {
-            name: Scores.of([read_run(job.folder / "history.jsonl") for job in own])
-            for name, own in jobs.items()
-        },
+        {name: Scores.of([History.read(job.folder) for job in own]) for name, own in jobs.items()},
     )
 
 

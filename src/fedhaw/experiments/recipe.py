@@ -121,7 +121,7 @@ class Recipe(BaseModel):
         model: "mlp", "mlp-W-W", "logistic", "cnn", "resnet18", "resnet18-W" or "head".
         buffers: what happens to batch norm's statistics, "batch" or "average".
         input_scale: "matched" or "authors", how pixels become inputs.
-        also_scales: further input scales on which the test accuracy is recorded.
+        also_scales: further input scales on which the model is evaluated.
         rule: the server rule and its options.
         rounds: T.
         epochs: passes over its data a client makes in a round.
@@ -144,6 +144,7 @@ class Recipe(BaseModel):
         device: "cpu", "cuda", ...
         deadline: seconds after which a client's model is too late; such a run is not repeatable.
         evaluate_every: rounds between two evaluations; the last round is always evaluated.
+        per_client_accuracy: also evaluate the global model on each client's own samples.
         checkpoint_every: rounds between two checkpoints.
     """
 
@@ -183,6 +184,7 @@ class Recipe(BaseModel):
     device: str = "cpu"
     deadline: float | None = Field(None, gt=0, allow_inf_nan=False)
     evaluate_every: int = Field(1, ge=1)
+    per_client_accuracy: bool = False
     checkpoint_every: int = Field(10, ge=1)
 
     @field_validator("engine")
@@ -260,8 +262,9 @@ class Recipe(BaseModel):
     def described(self) -> dict[str, Any]:
         """Every key that changes the result, with the rule's options in full; JSON-ready."""
         values = self.model_dump(exclude=set(_PLACE_ONLY))
-        if not self.noisy_clients:  # runs from before there was this key are still the same runs
-            del values["noisy_clients"]
+        for key in ("noisy_clients", "per_client_accuracy"):
+            if not values[key]:  # runs from before there was this key are still the same runs
+                del values[key]
         values["rule"] = {
             "name": self.rule.name,
             **version(self.rule.entry.cls),

@@ -18,15 +18,16 @@ from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.sweep import Job, Watch, run_sweep
 from fedhaw.experiments.verdict import FLOOR, Verdict, verdict
 from fedhaw.files import write_text
+from fedhaw.history import History
 from fedhaw.reports import (
     Column,
     Spread,
     Table,
-    read_run,
     to_latex,
     to_markdown,
     write_report,
 )
+from fedhaw.reports.metrics import ACCURACY, measured
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,10 @@ def _write(plan: ReproducePlan, table: LetterTable) -> Reproduction:
 
 def _result(plan: ReproducePlan, table: LetterTable, cell: Cell) -> Result:
     values = []
+    accuracy = ACCURACY if _is_own_scale(cell) else measured(f"{ACCURACY.key}/{cell.input_scale}")
     for seed in plan.seeds:
-        run = read_run(plan.job(table, cell.recipe, seed).folder / "history.jsonl")
-        path = ("accuracy",) if _is_own_scale(cell) else ("accuracies", cell.input_scale)
-        values.append(100 * float(run.at(*path)[cell.round_index]))
+        history = History.read(plan.job(table, cell.recipe, seed).folder)
+        values.append(100 * float(accuracy.read(history)[cell.round_index]))
     ours = Spread.of(values)
     return Result(cell, ours, verdict(ours.mean, ours.std, cell.letter))
 

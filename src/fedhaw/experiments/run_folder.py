@@ -16,9 +16,9 @@ from fedhaw.description import changes
 from fedhaw.errors import FedhawError
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.files import write_text
+from fedhaw.history import FILE_NAME, has_ended
 
 RECIPE_NAME = "recipe.json"
-HISTORY_NAME = "history.jsonl"
 FORMAT = 1
 
 
@@ -39,7 +39,7 @@ class RunFolder:
     @property
     def history(self) -> Path:
         """The run's history."""
-        return self.path / HISTORY_NAME
+        return self.path / FILE_NAME
 
     def claim(self, recipe: Recipe, dataset: Dataset) -> None:
         """Write down what the folder is for, or check that it is for this.
@@ -74,7 +74,7 @@ class RunFolder:
             return False
         wanted = {"recipe": recipe.described(), "data": _identity(dataset)}
         self._refuse_others(stored, json.loads(json.dumps(wanted, default=list)))
-        return stored["recipe"]["rounds"] == recipe.rounds and _has_ended(self.history)
+        return stored["recipe"]["rounds"] == recipe.rounds and has_ended(self.history)
 
     def _stored(self) -> dict[str, Any] | None:
         path = self.path / RECIPE_NAME
@@ -118,13 +118,3 @@ def _identity(dataset: Dataset) -> dict[str, Any]:
         "test": list(dataset.x_test.shape),
         "classes": dataset.classes,
     }
-
-
-def _has_ended(history: Path) -> bool:
-    """Whether the last whole line says that the run finished."""
-    lines = history.read_bytes().rsplit(b"\n", 2)
-    try:
-        last = json.loads(lines[-2]) if len(lines) > 1 else {}
-    except ValueError:
-        return False
-    return bool(last.get("kind") == "end" and last.get("status") == "finished")

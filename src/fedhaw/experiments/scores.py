@@ -24,7 +24,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhaw.reports import Run, Spread
+from fedhaw.history import History
+from fedhaw.reports import Spread
 
 FLOOR = 0.005
 """Half a percentage point: what the choice of the last round alone moves an accuracy by."""
@@ -52,10 +53,10 @@ class Scores:
     loss: Vector
 
     @classmethod
-    def of(cls, runs: Sequence[Run]) -> "Scores":
+    def of(cls, runs: Sequence[History]) -> "Scores":
         """From histories, one a seed; an accuracy that was not recorded counts as none at all."""
-        accuracy = np.stack([run.at("accuracy") for run in runs])
-        loss = np.stack([run.at("loss") for run in runs])
+        accuracy = np.stack([run.accuracy for run in runs])
+        loss = np.stack([run.loss for run in runs])
         return cls(tuple(run.seed for run in runs), np.nan_to_num(accuracy, nan=0.0), loss)
 
     @property

@@ -4,15 +4,16 @@ A sweep may be killed at any moment. Run again, it passes over the runs that hav
 with the one that had not from its last checkpoint, and starts the others.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from fedhaw.experiments.federation import check_recipe, load_data, run_recipe
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.run_folder import RunFolder
+from fedhaw.history import RoundRecord
 from fedhaw.reports import TensorBoardLog
 
 
@@ -46,7 +47,7 @@ class Event:
 
     kind: Literal["skipped", "started", "round", "finished"]
     job: Job
-    record: Mapping[str, Any] | None = None
+    record: RoundRecord | None = None
 
 
 Watch: TypeAlias = Callable[[Event], None]
@@ -83,7 +84,7 @@ def _federation(recipe: Recipe) -> str:
     return recipe.with_(rule="fedavg", seed=0).fingerprint()
 
 
-def _round_watcher(job: Job, watch: Watch) -> Callable[[Mapping[str, Any]], None]:
+def _round_watcher(job: Job, watch: Watch) -> Callable[[RoundRecord], None]:
     return lambda record: watch(Event("round", job, record))
 
 

@@ -6,7 +6,6 @@ ready ClientApp for fedhaw's own models and client updates; it needs torch.
 
 from fedhaw.checkpoints import CheckpointError
 from fedhaw.flower.errors import FlowerError, NoNodes, UnsupportedArrays
-from fedhaw.flower.history import RoundReport
 from fedhaw.flower.layout import WireLayout
 from fedhaw.flower.proxy import array_proxy
 from fedhaw.flower.settings import InvalidSetting
@@ -17,7 +16,6 @@ __all__ = [
     "FlowerError",
     "InvalidSetting",
     "NoNodes",
-    "RoundReport",
     "RuleStrategy",
     "UnsupportedArrays",
     "WireLayout",

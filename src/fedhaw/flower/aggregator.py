@@ -17,6 +17,7 @@ from fedhaw.checkpoints import CheckpointError, Part, Parts
 from fedhaw.flower.intake import Uploads
 from fedhaw.flower.layout import STATISTICS, LayerOf, WireLayout
 from fedhaw.flower.wire import decoded, pack
+from fedhaw.history import Learnt, finite, metrics_of
 from fedhaw.loss_reasons import NOT_FINITE
 from fedhaw.rules import (
     InvalidRound,
@@ -40,13 +41,13 @@ class Outcome:
     Attributes:
         refused: clients whose models the rule would not take, and why.
         weights: each client's weight in the new model; empty when nothing was aggregated.
-        gamma: the rule's scaling: a number, one a layer, or None.
+        metrics: what the rule learnt, by name.
         note: what the rule has to say.
     """
 
     refused: Mapping[str, str]
     weights: Mapping[str, float]
-    gamma: float | list[float] | None
+    metrics: Mapping[str, Learnt]
     note: str | None
 
 
@@ -116,7 +117,7 @@ class Aggregator:
         """Move the model on; a round that gives no usable model leaves it as it is."""
         self.guard = uploads.guard
         if not uploads.received.any():
-            return Outcome({}, {}, self._gamma(), None)
+            return Outcome({}, {}, metrics_of(self.state), None)
         received = uploads.received.copy()
         refused: dict[str, str] = {}
         note = None
@@ -140,9 +141,9 @@ class Aggregator:
         self.record = self.layout.record(self.model, self.averaged, rest)
         weights: dict[str, float] = {}
         if note is None:
-            weights = dict(zip(state.clients, map(float, state.weights), strict=True))
+            weights = finite(state.clients, state.weights)
             note = getattr(state, "note", None)
-        return Outcome(refused, weights, self._gamma(), note)
+        return Outcome(refused, weights, metrics_of(state), note)
 
     def _aggregate(
         self, uploads: Uploads, received: NDArray[np.bool_], refused: dict[str, str]
@@ -189,12 +190,6 @@ class Aggregator:
                 continue
             self.layout.join(self.model, self.averaged, out=uploads.models[row])
             received[row] = False
-
-    def _gamma(self) -> float | list[float] | None:
-        gamma = getattr(self.state, "metrics", {}).get("gamma")
-        if isinstance(gamma, np.ndarray):
-            return [float(value) for value in gamma]
-        return None if gamma is None else float(gamma)
 
     # Checkpoints.
 

@@ -145,9 +145,7 @@ def _evaluated(who: Participant, content: RecordDict) -> RecordDict:
     loss = who.update.loss if isinstance(who.update, LocalUpdate) else cross_entropy
     model = to_vector(who.layout, _arrays(content)).to(who.device)
     result = Evaluator(who.module, who.layout, loss, who.device)(model, x, y)
-    metrics = MetricRecord(
-        {"num-examples": len(y), "accuracy": result.accuracy, "loss": result.loss}
-    )
+    metrics = MetricRecord({"num-examples": len(y), **result})
     return RecordDict({"metrics": metrics, **_name(who)})
 
 

@@ -12,9 +12,10 @@ from fedhaw.checkpoints import CheckpointError, CheckpointStore, Part, read
 from fedhaw.description import describe, differences
 from fedhaw.files import FileWriteError, locked
 from fedhaw.flower.aggregator import Aggregator
-from fedhaw.flower.history import RoundReport, RunHistory, first_line
+from fedhaw.flower.history import RunHistory, run_record
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import Settings
+from fedhaw.history import RoundRecord
 
 AFRESH = "start afresh with resume_from=0"
 
@@ -37,7 +38,7 @@ class RunRecorder:
         self._path = None if settings.checkpoint is None else Path(settings.checkpoint)
         self._store: CheckpointStore | None = None
         self._history: RunHistory | None = None
-        self._unwritten: list[RoundReport] = []
+        self._unwritten: list[RoundRecord] = []
         self._overdue = False
         self._open = ExitStack()
         self.cohort = 0
@@ -59,20 +60,20 @@ class RunRecorder:
             self._store.remove_leftovers()
             done = self._go_back(self._path, self._store)
         if settings.history is not None:
-            line = first_line(
+            run = run_record(
                 aggregator.rule, aggregator.layout.size, settings.seed, **settings.description
             )
-            self._history = RunHistory(settings.history, line, done)
+            self._history = RunHistory(settings.history, run, done)
             self._open.callback(self._history.close)
         assert aggregator.record is not None
         return done, aggregator.record
 
-    def keep(self, report: RoundReport, cohort: int, last: bool) -> None:
+    def keep(self, record: RoundRecord, cohort: int, last: bool) -> None:
         """A round is over."""
-        server_round = report.server_round
+        server_round = record.round + 1
         due = last or self._overdue or server_round % self._settings.checkpoint_every == 0
         if self._history is not None:
-            self._unwritten.append(report)
+            self._unwritten.append(record)
         try:
             self._write_history()
             if due:

@@ -25,13 +25,14 @@ from fedhaw.flower.aggregator import Aggregator
 from fedhaw.flower.cohort import EVALUATION, TRAINING, Recruiter, TooFew, ask
 from fedhaw.flower.evaluation import Evaluations
 from fedhaw.flower.exchange import exchange
-from fedhaw.flower.history import RoundReport
+from fedhaw.flower.history import complaints, flower_metrics
 from fedhaw.flower.intake import Intake, Question
 from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import Settings
+from fedhaw.history import RoundRecord, finite
 from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
 from fedhaw.rules.lengths import LIMIT
 from fedhaw.uplink import Uplink
@@ -91,7 +92,8 @@ class RuleStrategy(Strategy):
         description: further entries of the history's first line: "name", "config", "clients".
 
     Attributes:
-        reports: what happened, a `RoundReport` a round.
+        reports: what happened, a `fedhaw.history.RoundRecord` a round.
+        cohorts: who took part in the aggregation, lost clients included, a tuple a round.
     """
 
     def __init__(
@@ -148,7 +150,8 @@ class RuleStrategy(Strategy):
             description=dict(description or {}),
         )
         self.rule = FedHAWAuto() if rule is None else rule
-        self.reports: list[RoundReport] = []
+        self.reports: list[RoundRecord] = []
+        self.cohorts: list[tuple[str, ...]] = []
         self.roster = Roster(bound=node_clients)
         self._train_metrics = train_metrics_aggr_fn or weighted_mean
         self._aggregator = Aggregator(
@@ -245,26 +248,27 @@ class RuleStrategy(Strategy):
         outcome = aggregator.aggregate(uploads)
         lost = {**uploads.lost, **outcome.refused}
         survivors = {c: v for c, v in uploads.contributions.items() if c not in lost}
+        losses = {c: v.loss for c, v in survivors.items() if v.loss is not None}
+        self.cohorts.append(tuple(uploads.clients))
         self.reports.append(
-            RoundReport(
-                server_round=server_round,
-                clients=uploads.clients,
-                lost=lost,
+            RoundRecord(
+                round=server_round - 1,
+                metrics=outcome.metrics,
                 weights=outcome.weights,
-                gamma=outcome.gamma,
-                client_loss={c: v.loss for c, v in survivors.items() if v.loss is not None},
+                lost=lost,
+                client_loss=finite(losses.keys(), losses.values()),
                 seconds={"train": received - begin, "aggregate": time.perf_counter() - received},
                 bytes={"up": bytes_received, "down": self._bytes_sent},
                 note=outcome.note,
             )
         )
         log.info("aggregate_train: %d models, %d lost", len(survivors), len(lost))
-        for line in self.reports[-1].complaints():
+        for line in complaints(self.reports[-1]):
             log.warning("\t> %s", line)
         contents = [RecordDict({"metrics": c.metrics}) for c in survivors.values()]
         key = settings.examples_key
         metrics = self._train_metrics(contents, key) if contents else MetricRecord()
-        metrics.update(self.reports[-1].metrics(len(self._questions)))
+        metrics.update(flower_metrics(self.reports[-1], len(self._questions)))
         return aggregator.record, metrics
 
     # Evaluation by clients.
@@ -371,8 +375,10 @@ class RuleStrategy(Strategy):
             log.info("\t└──> Server's evaluation: %s", dict(by_server))
             result.evaluate_metrics_serverapp[server_round] = by_server
         report = self.reports[-1]
+        measured: Mapping[str, object] = by_server or by_clients or {}
+        numbers = {name: v for name, v in measured.items() if isinstance(v, int | float)}
         self.reports[-1] = replace(
             report,
-            evaluation=dict(by_server or by_clients or {}),
+            evaluation=finite(numbers.keys(), numbers.values()),
             seconds={**report.seconds, "evaluate": time.perf_counter() - begin},
         )

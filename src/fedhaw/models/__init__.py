@@ -1,6 +1,6 @@
 """Models, and how they lie in the flat vector that server and clients exchange."""
 
-from fedhaw.models.evaluation import Evaluation, Evaluator
+from fedhaw.models.evaluation import EvaluationMetric, Evaluator, InvalidMetric
 from fedhaw.models.layout import Buffers, Entry, Layout, UnsupportedModule
 from fedhaw.models.learner import Loss
 from fedhaw.models.named import MODELS, build
@@ -12,8 +12,9 @@ __all__ = [
     "MODELS",
     "Buffers",
     "Entry",
-    "Evaluation",
+    "EvaluationMetric",
     "Evaluator",
+    "InvalidMetric",
     "Layout",
     "Loss",
     "UnsupportedModule",

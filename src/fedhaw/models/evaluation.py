@@ -1,11 +1,17 @@
-"""How good a model is on samples it was not trained on."""
+"""How good a model is on samples it was not trained on.
 
-from dataclasses import dataclass
+Whatever is measured is a function of all the model's outputs and the right labels; accuracy and
+loss are two of them, and a user may add others.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedhaw.errors import FedhawError
 from fedhaw.models.batches import batch_norms, batch_sizes
 from fedhaw.models.flat import FlatModule
 from fedhaw.models.layout import EVALUATION_BATCH, Layout
@@ -13,21 +19,32 @@ from fedhaw.models.learner import Loss
 
 LARGE_BATCH = 1000
 
+EvaluationMetric: TypeAlias = Callable[[Tensor, Tensor], float | Tensor]
+"""(outputs, labels) -> number, over all samples at once: (M, ...) and (M,)."""
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Mean loss, and the share of samples whose largest logit is the right one."""
 
-    loss: float
-    accuracy: float
+class InvalidMetric(FedhawError, ValueError):
+    """An evaluation metric that cannot be computed."""
+
+
+def accuracy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The share of samples whose largest logit is the right one."""
+    return (outputs.argmax(-1) == labels).double().mean()
 
 
 class Evaluator:
-    """Evaluates flat models of one layout, again and again.
+    """The evaluation of flat models of one layout, again and again.
 
     Samples go through in large batches, except where the layout says that batch norm uses batch
     statistics: then in batches of 64, as in the letter, for there the batches are part of the
     result, and a lone last sample joins the batch before it, see `fedhaw.models.batches`.
+
+    Args:
+        module: the model's template.
+        layout: how it lies in the flat vector.
+        loss: (outputs, labels) -> mean loss.
+        device: where to compute.
+        further: what is measured beside accuracy and loss, by name.
     """
 
     def __init__(
@@ -36,9 +53,11 @@ class Evaluator:
         layout: Layout,
         loss: Loss = cross_entropy,
         device: torch.device | str = "cpu",
+        further: Mapping[str, EvaluationMetric] | None = None,
     ) -> None:
         self._flat = FlatModule(module, layout, device)
-        self._loss = loss
+        own = {name: _guarded(name, metric) for name, metric in (further or {}).items()}
+        self._metrics: dict[str, EvaluationMetric] = {"accuracy": accuracy, "loss": loss, **own}
         self._by_batch = layout.buffers == "batch" and bool(batch_norms(module))
 
     def batches(self, samples: int) -> list[int]:
@@ -46,17 +65,43 @@ class Evaluator:
         batch = EVALUATION_BATCH if self._by_batch else LARGE_BATCH
         return batch_sizes(samples, batch, join_lone=self._by_batch)
 
-    def __call__(self, model: Tensor, x: Tensor, y: Tensor) -> Evaluation:
-        """Evaluate `model`, (P,), on samples `x`, (N, ...), with labels `y`, (N,)."""
+    def __call__(self, model: Tensor, x: Tensor, y: Tensor) -> dict[str, float]:
+        """Every metric by name, of `model`, (P,), on samples `x`, (M, ...), with labels `y`, (M,).
+
+        Raises:
+            InvalidMetric: one of `further` failed, or gave no number.
+        """
+        with torch.inference_mode():
+            outputs = self.outputs(model, x)
+            labels = y.to(outputs.device)
+            return {name: float(of(outputs, labels)) for name, of in self._metrics.items()}
+
+    def accuracy(self, model: Tensor, x: Tensor, y: Tensor) -> float:
+        """The accuracy alone."""
+        outputs = self.outputs(model, x)
+        return float(accuracy(outputs, y.to(outputs.device)))
+
+    def outputs(self, model: Tensor, x: Tensor) -> Tensor:
+        """(M, ...) what the model makes of the samples."""
         self._flat.start(model)
         module, device = self._flat.module.eval(), self._flat.vector.device
-        loss = torch.zeros((), dtype=torch.float64, device=device)
-        right = torch.zeros((), dtype=torch.int64, device=device)
         with torch.inference_mode():
-            sizes = self.batches(len(y))
-            for samples, own in zip(torch.split(x, sizes), torch.split(y, sizes), strict=True):
-                labels = own.to(device)
-                logits = module(samples.to(device))
-                loss += self._loss(logits, labels) * len(labels)
-                right += (logits.argmax(-1) == labels).sum()
-        return Evaluation(float(loss) / len(y), int(right) / len(y))
+            return torch.cat(
+                [module(part.to(device)) for part in torch.split(x, self.batches(len(x)))]
+            )
+
+
+def _guarded(name: str, metric: EvaluationMetric) -> EvaluationMetric:
+    """A user's metric whose every failure is one sentence."""
+
+    def measured(outputs: Tensor, labels: Tensor) -> float:
+        try:
+            return float(metric(outputs, labels))
+        except Exception as error:
+            reason = (str(error).strip().splitlines() or [""])[0]
+            raise InvalidMetric(
+                f"The evaluation metric {name!r} failed ({type(error).__name__}: {reason}); give a "
+                "function of outputs, (M, ...), and labels, (M,), that returns one number."
+            ) from error
+
+    return measured

@@ -9,7 +9,6 @@ from fedhaw.reports.holdings import HoldingsError, draw_holdings
 from fedhaw.reports.keeping import keep as keep_histories
 from fedhaw.reports.metrics import Notation
 from fedhaw.reports.report import Report, ReportError, write_report
-from fedhaw.reports.runs import HistoryError, Run, find_histories, read_run, read_runs
 from fedhaw.reports.table_formats import (
     to_csv,
     to_html,
@@ -25,13 +24,11 @@ __all__ = [
     "Column",
     "Comparison",
     "Group",
-    "HistoryError",
     "HoldingsError",
     "Notation",
     "Reach",
     "Report",
     "ReportError",
-    "Run",
     "Spread",
     "Table",
     "TensorBoardLog",
@@ -39,11 +36,8 @@ __all__ = [
     "compare",
     "comparison_table",
     "draw_holdings",
-    "find_histories",
     "keep_histories",
     "load",
-    "read_run",
-    "read_runs",
     "to_csv",
     "to_html",
     "to_latex",

@@ -6,15 +6,25 @@ number for a single seed. Rounds are counted from 1: "after 12 rounds" is the re
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from fedhaw.history import History, HistoryError, Vector
 from fedhaw.reports.labels import labelled, sort_key
-from fedhaw.reports.metrics import ACCURACY, LOST, METRICS, Metric, accuracy_on
-from fedhaw.reports.runs import HistoryError, Run, Vector, read_runs
+from fedhaw.reports.metrics import (
+    ACCURACY,
+    CLIENT_LOSS,
+    COSTS,
+    LOST,
+    SERVER,
+    TRAIN,
+    Metric,
+    learnt,
+    measured,
+)
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class Group:
 
     label: str
     rule: str
-    runs: tuple[Run, ...]
+    runs: tuple[History, ...]
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -68,7 +78,7 @@ class Group:
     @cached_property
     def rounds(self) -> Vector:
         """(T,) the rounds done, counted from 1."""
-        return self.runs[0].at("round") + 1
+        return self.runs[0].rounds.astype(np.float64) + 1
 
     def values(self, metric: Metric) -> Vector:
         """(S, T) the metric of every seed in every round."""
@@ -105,12 +115,12 @@ class Group:
         for run in self.runs:
             hits = np.flatnonzero(ACCURACY.read(run) >= target)
             if hits.size:
-                spent = run.at("seconds", "train") + run.at("seconds", "aggregate")
-                rounds.append(float(run.at("round")[hits[0]] + 1))
+                spent = TRAIN.read(run) + SERVER.read(run)
+                rounds.append(float(hits[0] + 1))
                 seconds.append(float(spent[: hits[0] + 1].sum()))
         return Reach(Spread.of(rounds), Spread.of(seconds), len(rounds), len(self.runs))
 
-    def mean_weights(self) -> tuple[Vector, Run, str]:
+    def mean_weights(self) -> tuple[Vector, History, str]:
         """(T, K) client weights: the mean over seeds, or the first seed's if their splits differ.
 
         Also the run whose clients these are, and what to add to a title.
@@ -138,18 +148,31 @@ class Comparison:
     remarks: tuple[str, ...] = ()
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[History, ...]:
         """All runs that count."""
         return tuple(run for group in self.groups for run in group.runs)
 
     @cached_property
+    def measured(self) -> tuple[Metric, ...]:
+        """What was measured of the global models, the accuracy first."""
+        names = dict.fromkeys(name for run in self.runs for name in run.evaluation)
+        return self._known(map(measured, sorted(names, key=lambda name: name != ACCURACY.key)))
+
+    @cached_property
+    def learnt(self) -> tuple[Metric, ...]:
+        """What the rules learnt."""
+        names = dict.fromkeys(name for run in self.runs for name in run.metrics)
+        return self._known(metric for name in names for metric in learnt(name))
+
+    @cached_property
     def metrics(self) -> tuple[Metric, ...]:
-        """Those of which at least one run has at least one value."""
-        further = dict.fromkeys(scale for run in self.runs for scale in run.scales)
-        offered = (METRICS[0], *map(accuracy_on, further), *METRICS[1:])
+        """Everything of which at least one run has at least one value."""
+        return self._known((*self.measured, CLIENT_LOSS, *self.learnt, *COSTS))
+
+    def _known(self, metrics: Iterable[Metric]) -> tuple[Metric, ...]:
         return tuple(
             metric
-            for metric in offered
+            for metric in metrics
             if any(np.isfinite(metric.read(run)).any() for run in self.runs)
         )
 
@@ -180,7 +203,7 @@ class Comparison:
         return percent / 100 if percent else None
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
+def compare(runs: Sequence[History]) -> Comparison:
     """Group runs by rule and seed.
 
     Runs of one name whose settings differ are different groups, labelled by the settings that
@@ -212,10 +235,10 @@ def load(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
     Raises:
         HistoryError: there is none, one of them is not a history, or none has a round yet.
     """
-    return compare(read_runs(folders))
+    return compare(History.read_all(folders))
 
 
-def _comparable(label: str, members: Sequence[Run]) -> tuple[tuple[Run, ...], list[str]]:
+def _comparable(label: str, members: Sequence[History]) -> tuple[tuple[History, ...], list[str]]:
     """The runs that count, cut to their common rounds, and what to say about the others."""
     done = [run for run in members if run.finished]
     remarks = [
@@ -226,26 +249,17 @@ def _comparable(label: str, members: Sequence[Run]) -> tuple[tuple[Run, ...], li
         if not run.finished
     ]
     used = done or list(members)
-    common = set.intersection(*({int(r["round"]) for r in run.records} for run in used))
-    if not common:
-        raise HistoryError(
-            f"The seeds of {label} have no round in common, so no mean over them exists; give "
-            "runs that start at the same round."
-        )
-    longest = max(len(run.records) for run in used)
-    if len(common) < longest:
-        remarks.append(f"{label}: compared over the {len(common)} rounds that all its seeds have.")
-    cut = (
-        replace(run, records=tuple(r for r in run.records if r["round"] in common)) for run in used
-    )
+    common = min(len(run.records) for run in used)
+    if any(len(run.records) > common for run in used):
+        remarks.append(f"{label}: compared over the {common} rounds that all its seeds have.")
+    cut = (replace(run, records=run.records[:common]) for run in used)
     return tuple(sorted(cut, key=lambda run: run.seed)), remarks
 
 
-def _same_split(runs: Sequence[Run]) -> bool:
+def _same_split(runs: Sequence[History]) -> bool:
     first = runs[0]
     return all(
-        run.clients == first.clients and run.header.get("clients") == first.header.get("clients")
-        for run in runs
+        run.clients == first.clients and run.run.clients == first.run.clients for run in runs
     )
 
 

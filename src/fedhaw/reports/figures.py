@@ -2,8 +2,9 @@
 
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import matplotlib
@@ -14,16 +15,18 @@ from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fedhaw.history import Vector
 from fedhaw.reports.comparison import Comparison, Group
 from fedhaw.reports.holdings import draw_holdings
-from fedhaw.reports.metrics import ACCURACY, GAMMA, LOST
+from fedhaw.reports.metrics import ACCURACY, LOST, Metric, learnt
+from fedhaw.reports.names import file_name
 from fedhaw.reports.styles import Style, styles
 
 WIDTH = 7.16
 """Inches: two columns of a letter."""
 
-MOST_NAMED_LAYERS = 8
-"""With more layers than this, lines are told apart by shade alone."""
+MOST_NAMED = 8
+"""With more numbers in a list than this, their lines are told apart by shade alone."""
 
 # Cividis reads the same with any colour vision and in grey; its last yellows are too pale here.
 SHARE_COLOURS = ListedColormap(matplotlib.colormaps["cividis"](np.linspace(0, 0.88, 256)))
@@ -33,7 +36,7 @@ BELOW: Mapping[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22
 
 LOOK: dict[Any, Any] = {
     "font.family": "STIXGeneral",
-    "mathtext.fontset": "stix",
+    "text.parse_math": False,  # names come from files, and may hold a dollar sign
     "font.size": 9.0,
     "axes.titlesize": 9.5,
     "axes.labelsize": 9.0,
@@ -75,12 +78,13 @@ def draw_all(comparison: Comparison, notice: str | None = None) -> tuple[Picture
         comparison: the runs.
         notice: written into every figure, so that it cannot be cropped away unseen.
     """
-    drawn = {
+    drawn: dict[str, Callable[[Comparison], Figure | None]] = {
         "accuracy": draw_accuracy,
         "weights": draw_weights,
-        "gamma": draw_gamma,
         "holdings": draw_split,
     }
+    for metric in dict.fromkeys(name for run in comparison.runs for name in run.metrics):
+        drawn[file_name(metric, taken=drawn)] = partial(draw_learnt, name=metric)
     pictures = []
     with matplotlib.rc_context(LOOK):
         for name, draw in drawn.items():
@@ -144,25 +148,32 @@ def draw_weights(comparison: Comparison) -> Figure | None:
     return figure
 
 
-def draw_gamma(comparison: Comparison) -> Figure | None:
-    """Gamma after each round; beside it, for rules with a factor for each layer, those factors."""
-    scalar = [g for g in comparison.groups if np.isfinite(g.values(GAMMA)).any()]
-    layered = [g for g in comparison.groups if g.runs[0].layer_factors is not None]
-    panels = bool(scalar) + len(layered)
+def draw_learnt(comparison: Comparison, name: str) -> Figure | None:
+    """What rules learnt under a name; beside it, for rules with a list of it, each number."""
+    number = learnt(name)[0]
+    scalar = [g for g in comparison.groups if np.isfinite(g.values(number)).any()]
+    listed = [g for g in comparison.groups if _lists(g, name).size]
+    panels = bool(scalar) + len(listed)
     if not panels:
         return None
-    figure = Figure(figsize=(WIDTH if panels > 1 else 0.6 * WIDTH, 2.9), layout="constrained")
-    axes = list(figure.subplots(1, panels, squeeze=False).flat)
+    columns = min(panels, 3)
+    rows = math.ceil(panels / columns)
+    width = WIDTH if panels > 1 else 0.6 * WIDTH
+    figure = Figure(figsize=(width, 2.9 * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for unused in axes[panels:]:
+        unused.remove()
     look = styles(comparison)
     if scalar:
         first = axes.pop(0)
         for group in scalar:
-            _draw_band(first, group, look[group.label], GAMMA)
-        first.axhline(0, color="#888888", linewidth=0.7, zorder=1)
-        first.set(title=r"The model is scaled by $e^{\gamma}$", ylabel=r"$\gamma$")
-        first.legend(**BELOW, ncols=len(scalar), handlelength=3.2)
-    for panel, group in zip(axes, layered, strict=True):
-        _draw_layers(panel, group, look[group.label])
+            _draw_band(first, group, look[group.label], number)
+        if first.get_ylim()[0] < 0 < first.get_ylim()[1]:
+            first.axhline(0, color="#888888", linewidth=0.7, zorder=1)
+        first.set(title=name, ylabel=name)
+        first.legend(**BELOW, ncols=min(len(scalar), 2 if panels > 1 else 3), handlelength=2.4)
+    for panel, group in zip(axes, listed, strict=False):
+        _draw_list(panel, group, look[group.label], name)
     for panel in figure.axes:
         _number_rounds(panel, comparison)
     return figure
@@ -190,7 +201,7 @@ def _whose(comparison: Comparison) -> str:
     return f"\n(of {comparison.groups[0].label}, seed {comparison.runs[0].seed}; others differ)"
 
 
-def _draw_band(axes: Axes, group: Group, style: Style, metric: Any = ACCURACY) -> None:
+def _draw_band(axes: Axes, group: Group, style: Style, metric: Metric = ACCURACY) -> None:
     mean, std = (part * metric.notation.factor for part in group.per_round(metric))
     measured = np.isfinite(mean)
     rounds, mean, std = group.rounds[measured], mean[measured], np.nan_to_num(std[measured])
@@ -246,22 +257,29 @@ def _draw_clients(axes: Axes, group: Group, colours: ScalarMappable) -> None:
     axes.set_title(group.label + whose)
 
 
-def _draw_layers(axes: Axes, group: Group, style: Style) -> None:
-    each = [run.layer_factors for run in group.runs if run.layer_factors is not None]
-    factors = np.mean(each, axis=0)
-    layers = factors.shape[1]
-    for layer in range(layers):
+def _lists(group: Group, name: str) -> Vector:
+    """(T, L) the mean over seeds of a metric that is a list; empty where it is none."""
+    each = [run.metrics[name] for run in group.runs if name in run.metrics]
+    if not each or each[0].ndim != 2 or len({values.shape for values in each}) > 1:
+        return np.empty(0)
+    return np.asarray(np.mean(each, axis=0))
+
+
+def _draw_list(axes: Axes, group: Group, style: Style, name: str) -> None:
+    values = _lists(group, name)
+    count = values.shape[1]
+    for place in range(count):
         axes.plot(
             group.rounds,
-            factors[:, layer],
+            values[:, place],
             color=style.light,
-            alpha=1.0 if layers == 1 else 0.35 + 0.65 * layer / (layers - 1),
+            alpha=1.0 if count == 1 else 0.35 + 0.65 * place / (count - 1),
             linewidth=1.3,
-            label=f"layer {layer + 1}",
+            label=str(place + 1),
         )
-    if 1 < layers <= MOST_NAMED_LAYERS:
-        axes.legend(**BELOW, ncols=min(layers, 4))
-    axes.set(title=f"{group.label}: factor of each layer", ylabel=r"$\gamma_l$")
+    if 1 < count <= MOST_NAMED:
+        axes.legend(**BELOW, ncols=min(count, 4))
+    axes.set(title=f"{group.label}: each {name}", ylabel=name)
 
 
 def _number_rounds(axes: Axes, comparison: Comparison) -> None:

@@ -1,26 +1,33 @@
 """Small copies of histories, to be kept beside what was written about them.
 
-A copy is a history like any other, compressed, with what a report draws: accuracies, loss, gamma,
-weights, who was lost and how long it took, rounded to what can be seen. What clients said of their
-own losses, and bytes, which the model's size tells, are left out.
+A copy is a history like any other, compressed, with what a report draws, rounded to what can be
+seen. What clients said of their own losses, and bytes, which the model's size tells, are left out.
 """
 
 import gzip
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from fedhaw.files import write_bytes
-from fedhaw.reports.runs import COMPRESSED_NAME, Record, find_histories, read_run
+from fedhaw.history import (
+    COMPRESSED_NAME,
+    EndRecord,
+    History,
+    Learnt,
+    Record,
+    RoundRecord,
+    encode,
+    find_histories,
+)
 
-KEPT = ("kind", "round", "accuracy", "loss", "gamma", "weights", "lost", "seconds", "accuracies")
-DIGITS = 4
+DIGITS = 5
+"""Significant ones: what is learnt may be a small number."""
 
 
 def keep(folders: Sequence[str | os.PathLike[str]], out: Path) -> tuple[Path, ...]:
-    """Write a small copy of every history under `folders` to the same place under `out`.
+    """A small copy of every history under `folders`, written to the same place under `out`.
 
     Returns:
         The copies.
@@ -34,25 +41,41 @@ def keep(folders: Sequence[str | os.PathLike[str]], out: Path) -> tuple[Path, ..
         for path in find_histories([folder]):
             below = path.parent.relative_to(folder) if folder.is_dir() else Path()
             copies.append(out / below / COMPRESSED_NAME)
-            write_bytes(copies[-1], _copy(path))
+            write_bytes(copies[-1], _copy(History.read(path)))
     return tuple(copies)
 
 
-def _copy(path: Path) -> bytes:
-    run = read_run(path)
-    lines: list[Record] = [run.header]
-    lines += [{k: _rounded(record[k]) for k in KEPT if k in record} for record in run.records]
-    if run.finished:
-        lines.append({"kind": "end", "status": "finished"})
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-    return gzip.compress(text.encode(), mtime=0)  # the same history gives the same bytes
+def _copy(history: History) -> bytes:
+    records: list[Record] = [history.run, *map(_small, history.records)]
+    if history.finished:
+        records.append(EndRecord())
+    return gzip.compress(
+        b"".join(map(encode, records)), mtime=0
+    )  # the same history gives the same bytes
 
 
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, DIGITS)
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    return value
+def _small(record: RoundRecord) -> RoundRecord:
+    return replace(
+        record,
+        evaluation=_rounded(record.evaluation),
+        metrics={name: _rounded_metric(value) for name, value in record.metrics.items()},
+        weights=_rounded(record.weights),
+        client_accuracy=_rounded(record.client_accuracy),
+        seconds=_rounded(record.seconds),
+        client_loss={},
+        bytes={},
+    )
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: _round(value) for name, value in values.items()}
+
+
+def _rounded_metric(value: Learnt) -> Learnt:
+    if isinstance(value, tuple):
+        return tuple(None if number is None else _round(number) for number in value)
+    return _round(value)
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

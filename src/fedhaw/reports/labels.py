@@ -1,17 +1,17 @@
 """What a group of runs is called, so that no two different things share a name."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
 
-from fedhaw.reports.runs import Run
+from fedhaw.history import History, Json
 from fedhaw.rules.registry import RULES, title_of
 
 INCIDENTAL = frozenset(
     {
         "seed", "seeds", "rules", "out", "folder", "path", "data_dir", "engine", "workers",
         "threads", "device", "started", "checkpoint_every", "resume", "initial_model",
-        "parts",
+        "parts", "metrics", "per_client_accuracy",
     }
 )  # fmt: skip
 """Settings that may differ between the seeds of one group: they follow from the seed, or do not
@@ -21,14 +21,14 @@ FINGERPRINTS = frozenset({"digest"})
 """Settings that part groups but tell a reader nothing."""
 
 
-def labelled(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def labelled(runs: Sequence[History]) -> dict[str, list[History]]:
     """Runs by label; within one label every seed stands once and all settings agree."""
-    by_name: defaultdict[str, list[Run]] = defaultdict(list)
+    by_name: defaultdict[str, list[History]] = defaultdict(list)
     for run in runs:
         by_name[title_of(run.name)].append(run)
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[History]] = {}
     for name, members in by_name.items():
-        by_settings: defaultdict[str, list[Run]] = defaultdict(list)
+        by_settings: defaultdict[str, list[History]] = defaultdict(list)
         for run, difference in zip(members, _differences(members), strict=True):
             by_settings[f"{name} ({difference})" if difference else name].append(run)
         for label, alike in by_settings.items():
@@ -42,17 +42,16 @@ def sort_key(rule: str, label: str) -> tuple[int, str]:
     return (known.index(rule) if rule in known else len(known), label)
 
 
-def settings(run: Run) -> dict[str, str]:
+def settings(run: History) -> dict[str, str]:
     """The run's description and its rule's hyper-parameters, flat, as text."""
     flat: dict[str, str] = {}
-    config, rule = run.header.get("config"), run.header.get("rule")
-    described = dict(config) if isinstance(config, Mapping) else {}
+    described = {**run.run.config, "rule": dict(run.run.rule)}
     described.pop("name", None)
-    _flatten(described | ({"rule": rule} if rule else {}), "", flat)
+    _flatten(described, "", flat)
     return flat
 
 
-def readable(run: Run) -> dict[str, str]:
+def readable(run: History) -> dict[str, str]:
     """The settings worth a reader's time, by the names they have for people."""
     return {
         key.removesuffix(".name"): value
@@ -61,7 +60,7 @@ def readable(run: Run) -> dict[str, str]:
     }
 
 
-def essential(run: Run) -> dict[str, str]:
+def essential(run: History) -> dict[str, str]:
     """The settings that change what is computed."""
     return {
         key: value
@@ -70,7 +69,7 @@ def essential(run: Run) -> dict[str, str]:
     }
 
 
-def _differences(runs: Sequence[Run]) -> list[str]:
+def _differences(runs: Sequence[History]) -> list[str]:
     """For each run, those settings in which the runs differ, as `key=value, ...`."""
     described = [essential(run) for run in runs]
     keys = dict.fromkeys(key for one in described for key in one)
@@ -86,17 +85,17 @@ def _differences(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _by_folder(label: str, runs: list[Run]) -> dict[str, list[Run]]:
+def _by_folder(label: str, runs: list[History]) -> dict[str, list[History]]:
     """One group, or, where a seed stands twice, one for each folder."""
     if max(Counter(run.seed for run in runs).values()) == 1:
         return {label: runs}
-    folders = [run.path.resolve().parent.parts for run in runs]
+    folders = [(run.path or Path()).resolve().parent.parts for run in runs]
     shallowest = min(map(len, folders))
     shared = next(
         (depth for depth in range(shallowest) if len({parts[depth] for parts in folders}) > 1),
         shallowest,
     )
-    groups: defaultdict[str, list[Run]] = defaultdict(list)
+    groups: defaultdict[str, list[History]] = defaultdict(list)
     for run, parts in zip(runs, folders, strict=True):
         groups[f"{label} [{parts[shared] if len(parts) > shared else '.'}]"].append(run)
     if any(max(Counter(run.seed for run in group).values()) > 1 for group in groups.values()):
@@ -108,8 +107,8 @@ def _by_folder(label: str, runs: list[Run]) -> dict[str, list[Run]]:
     return dict(groups)
 
 
-def _flatten(value: Any, prefix: str, into: dict[str, str]) -> None:
-    if isinstance(value, Mapping):
+def _flatten(value: Json, prefix: str, into: dict[str, str]) -> None:
+    if isinstance(value, dict):
         for key, inner in value.items():
             _flatten(inner, f"{prefix}.{key}" if prefix else str(key), into)
     elif value is not None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedhaw.reports.runs import Record, Run, Vector, number_at
+from fedhaw.history import History, RoundRecord, Vector
 
 MISSING = "\N{EN DASH}"
 """Stands where there is no number."""
@@ -55,6 +55,8 @@ WHOLE = Notation(decimals=0)
 SECONDS = Notation("s")
 MILLISECONDS = Notation("ms", 1e3)
 MEGABYTES = Notation("MB", 1e-6)
+ANY = Notation(significant=4)
+"""For numbers of which nothing is known but their name."""
 
 
 @dataclass(frozen=True)
@@ -72,55 +74,84 @@ class Metric:
     key: str
     title: str
     notation: Notation
-    read: Callable[[Run], Vector]
+    read: Callable[[History], Vector]
     better: Better = None
 
 
-def _lost(record: Record) -> float:
-    lost = record.get("lost")
-    return float(len(lost)) if isinstance(lost, dict) else math.nan
+def measured(name: str) -> Metric:
+    """What was measured of the global model under a name, such as "loss" or "accuracy/SCALE"."""
+    base, _, scale = name.partition("/")
+    title, notation, better = _TITLES.get(name) or _TITLES.get(base) or (base, ANY, None)
+    if scale and name not in _TITLES:
+        title += f", {scale} scale"
+    return Metric(
+        name,
+        title,
+        notation,
+        lambda run: run.series(lambda record: record.evaluation.get(name)),
+        better,
+    )
 
 
-def _factor(run: Run) -> Vector:
-    """exp(gamma), or the mean over the layers where there is a factor for each."""
-    if run.layer_factors is not None:
-        return np.asarray(run.layer_factors.mean(axis=1))
-    return np.exp(run.at("gamma"))
+def learnt(name: str) -> tuple[Metric, Metric]:
+    """What rules learnt under a name: where it is a number, and where it is a list, its mean."""
+    return (
+        Metric(f"rule/{name}", name, ANY, lambda run: _learnt(run, name, dimensions=1)),
+        Metric(
+            f"rule/{name}/mean", f"{name}, mean", ANY, lambda run: _learnt(run, name, dimensions=2)
+        ),
+    )
 
 
-def _client_loss(record: Record) -> float:
-    losses = record.get("client_loss")
-    values = [number_at(losses, client) for client in losses] if isinstance(losses, dict) else []
-    finite = [value for value in values if math.isfinite(value)]
-    return math.fsum(finite) / len(finite) if finite else math.nan
+def _learnt(run: History, name: str, dimensions: int) -> Vector:
+    values = run.metrics.get(name)
+    if values is None or values.ndim != dimensions:
+        return np.full(len(run.records), np.nan)
+    if dimensions == 1:
+        return values
+    known = np.isfinite(values).sum(axis=1)
+    total = np.nansum(values, axis=1)
+    mean: Vector = np.divide(total, known, out=np.full(len(values), np.nan), where=known > 0)
+    return mean
 
 
-ACCURACY = Metric("accuracy", "Test accuracy", PERCENT, lambda run: run.at("accuracy"), "higher")
-LOSS = Metric("loss", "Test loss", PLAIN, lambda run: run.at("loss"), "lower")
+def _client_loss(record: RoundRecord) -> float | None:
+    losses = record.client_loss.values()
+    return math.fsum(losses) / len(losses) if losses else None
+
+
+_TITLES: dict[str, tuple[str, Notation, Better]] = {
+    "accuracy": ("Test accuracy", PERCENT, "higher"),
+    "loss": ("Test loss", PLAIN, "lower"),
+    "client_accuracy/mean": ("Clients' accuracy, mean", PERCENT, "higher"),
+    "client_accuracy/worst": ("Clients' accuracy, worst", PERCENT, "higher"),
+    "client_accuracy/spread": ("Clients' accuracy, spread", PERCENT, "lower"),
+}
+"""How the evaluation metrics that fedhaw itself measures are called and written."""
+
+ACCURACY = measured("accuracy")
 CLIENT_LOSS = Metric(
     "client_loss", "Clients' training loss", PLAIN, lambda run: run.series(_client_loss), "lower"
 )
-GAMMA = Metric("gamma", "Gamma", Notation(decimals=5), lambda run: run.at("gamma"))
-FACTOR = Metric("factor", "Factor on the model", Notation(decimals=5), _factor)
-LOST = Metric("lost", "Lost uploads", COUNT, lambda run: run.series(_lost))
+LOST = Metric("lost", "Lost uploads", COUNT, lambda run: run.lost.astype(np.float64))
 SERVER = Metric(
-    "server", "Server time", MILLISECONDS, lambda run: run.at("seconds", "aggregate"), "lower"
+    "server",
+    "Server time",
+    MILLISECONDS,
+    lambda run: run.series(lambda record: record.seconds.get("aggregate")),
+    "lower",
 )
-TRAIN = Metric("train", "Training time", SECONDS, lambda run: run.at("seconds", "train"), "lower")
-BYTES_UP = Metric("up", "Sent up", MEGABYTES, lambda run: run.at("bytes", "up"))
-BYTES_DOWN = Metric("down", "Sent down", MEGABYTES, lambda run: run.at("bytes", "down"))
-
-METRICS = (
-    ACCURACY, LOSS, CLIENT_LOSS, GAMMA, FACTOR, LOST, SERVER, TRAIN, BYTES_UP, BYTES_DOWN,
-)  # fmt: skip
-
-
-def accuracy_on(scale: str) -> Metric:
-    """The accuracy on a further input scale."""
-    return Metric(
-        f"accuracy:{scale}",
-        f"Test accuracy, {scale} scale",
-        PERCENT,
-        lambda run: run.at("accuracies", scale),
-        "higher",
-    )
+TRAIN = Metric(
+    "train",
+    "Training time",
+    SECONDS,
+    lambda run: run.series(lambda record: record.seconds.get("train")),
+    "lower",
+)
+BYTES_UP = Metric(
+    "up", "Sent up", MEGABYTES, lambda run: run.series(lambda record: record.bytes.get("up"))
+)
+BYTES_DOWN = Metric(
+    "down", "Sent down", MEGABYTES, lambda run: run.series(lambda record: record.bytes.get("down"))
+)
+COSTS = (LOST, SERVER, TRAIN, BYTES_UP, BYTES_DOWN)

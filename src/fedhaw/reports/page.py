@@ -18,7 +18,7 @@ import numpy as np
 
 from fedhaw.reports.comparison import Comparison, Group
 from fedhaw.reports.labels import readable
-from fedhaw.reports.metrics import FACTOR, GAMMA, LOST, SERVER, TRAIN, Metric
+from fedhaw.reports.metrics import LOST, SERVER, TRAIN, Metric
 from fedhaw.reports.styles import Style, styles
 from fedhaw.reports.table_formats import to_html
 from fedhaw.reports.tables import Table
@@ -27,8 +27,6 @@ MOST_CLIENTS = 60
 """Lines in one panel of client weights; beyond that, the clients with most data are drawn."""
 
 REMARKS = {
-    GAMMA.key: "The server multiplies the mean of the models by exp(gamma).",
-    FACTOR.key: "exp(gamma), or the mean over the layers for a rule with a factor for each layer.",
     LOST.key: "Uploads that did not arrive; the server went on with the model it had sent.",
 }
 
@@ -234,7 +232,7 @@ def _footer(comparison: Comparison, files_beside: Sequence[str]) -> str:
         f'<a href="{html.escape(path, quote=True)}">{html.escape(path)}</a>'
         for path in files_beside
     )
-    versions = sorted({str(run.header.get("fedhaw", "?")) for run in comparison.runs})
+    versions = sorted({run.run.fedhaw for run in comparison.runs})
     made = f"Made by fedhaw from {len(comparison.runs)} histories of fedhaw {', '.join(versions)}."
     return html.escape(made) + (f" Beside this page: {links}." if links else "")
 

@@ -21,9 +21,12 @@ from fedhaw.reports.metrics import (
     TRAIN,
     WHOLE,
     Better,
+    Metric,
     Notation,
-    accuracy_on,
 )
+
+DEFAULTS = ("accuracy", "loss")
+"""Evaluation metrics that have columns of their own, or are for the page alone."""
 
 Value = Spread | float | str | None
 Rank = Literal[0, 1, 2]
@@ -151,17 +154,20 @@ def comparison_table(
     """
     if target is None:
         target = comparison.target()
-    scales = dict.fromkeys(scale for run in comparison.runs for scale in run.scales)
+    further = [m for m in comparison.measured if m.key.partition("/")[0] not in DEFAULTS]
+    scales = [m for m in comparison.measured if m.key.startswith(f"{ACCURACY.key}/")]
+    learnt = () if brief else comparison.learnt
     columns = [
         Column("Rule"),
         Column("Final accuracy", PERCENT, "higher", spread=True),
-        *(Column(f"Final, {s} scale", PERCENT, "higher", spread=True) for s in scales),
+        *(_final(metric) for metric in scales),
     ]
     if not brief:
         columns += [
             Column("Best accuracy", PERCENT, "higher", spread=True),
             Column("Mean over rounds", PERCENT, "higher", spread=True),
         ]
+    columns += [_final(metric) for metric in (*further, *learnt)]
     if target is not None:
         reached = f"{target * 100:g} %"
         columns += [
@@ -183,8 +189,9 @@ def comparison_table(
         (
             group.label,
             group.final(),
-            *(group.final(accuracy_on(scale)) for scale in scales),
+            *(group.final(metric) for metric in scales),
             *(() if brief else (group.best(), group.mean())),
+            *(group.final(metric) for metric in (*further, *learnt)),
             *(() if target is None else _reach(group, target)),
             group.mean(SERVER),
             group.mean(TRAIN),
@@ -197,6 +204,16 @@ def comparison_table(
         for group in comparison.groups
     )
     return Table(tuple(columns), rows, title, notice, notes=_notes(comparison, target))
+
+
+def _final(metric: Metric) -> Column:
+    """The column of a metric's last value."""
+    base, _, scale = metric.key.partition("/")
+    title = metric.title
+    if metric.better is not None:  # one of fedhaw's own, whose title begins a line elsewhere
+        title = title[0].lower() + title[1:]
+    heading = f"Final, {scale} scale" if base == ACCURACY.key else f"Final {title}"
+    return Column(heading, metric.notation, metric.better, spread=True)
 
 
 def _reach(group: Group, target: float) -> Sequence[Value]:

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from fedhaw.errors import FedhawError
-from fedhaw.reports.runs import Record, Run, number_at, read_runs
+from fedhaw.history import History, RoundRecord
+from fedhaw.reports.names import file_name
 
 
 class TrackingError(FedhawError, RuntimeError):
@@ -18,11 +19,12 @@ class TrackingError(FedhawError, RuntimeError):
 
 
 class TensorBoardLog:
-    """Writes one run's rounds as scalars; give `on_round` every record as it is made.
+    """One run's rounds as scalars; give `on_round` every record as it is made.
 
-    Tags: `accuracy`, `loss`, `gamma` (`gamma/<layer>` for one a layer), `lost_uploads`,
-    `client_loss`, `weights/<client>`, `seconds/<part>`, `bytes/<way>`, `accuracy/<scale>` for
-    further input scales. The step is the round, counted from 0 as in the history.
+    Tags: what was measured and what the rule learnt by name (`accuracy`, `loss`, ..., `NAME/0`,
+    `NAME/1`, ... for a list), `lost_uploads`, `client_loss`, `weights/<client>`,
+    `client_accuracy/<client>`, `seconds/<part>`, `bytes/<way>`. What a rule calls like another
+    tag is under `rule/`. The step is the round, counted from 0 as in the history.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -47,8 +49,8 @@ class TensorBoardLog:
                 "another folder."
             ) from error
 
-    def on_round(self, record: Record, wall_time: float | None = None) -> None:
-        """Write one round.
+    def on_round(self, record: RoundRecord, wall_time: float | None = None) -> None:
+        """One round more in the event file.
 
         Args:
             record: the round as it stands in the history.
@@ -64,7 +66,7 @@ class TensorBoardLog:
         self._writer.add_event(
             Event(
                 wall_time=time.time() if wall_time is None else wall_time,
-                step=int(record["round"]),
+                step=record.round,
                 summary=Summary(value=values),
             )
         )
@@ -87,27 +89,22 @@ class TensorBoardLog:
         self.close()
 
 
-def scalars(record: Record) -> dict[str, float]:
-    """The finite numbers of one round by tag."""
-    found: dict[str, float] = {key: number_at(record, key) for key in ("accuracy", "loss", "gamma")}
-    gamma = record.get("gamma")
-    if isinstance(gamma, Sequence):
-        found.update({f"gamma/{n}": number_at({"": g}, "") for n, g in enumerate(gamma)})
-    for key, tag in (
-        ("weights", "weights"),
-        ("seconds", "seconds"),
-        ("bytes", "bytes"),
-        ("accuracies", "accuracy"),
-    ):
-        inside = record.get(key)
-        if isinstance(inside, Mapping):
-            found.update({f"{tag}/{name}": number_at(inside, name) for name in inside})
-    lost, losses = record.get("lost"), record.get("client_loss")
-    if isinstance(lost, Mapping):
-        found["lost_uploads"] = float(len(lost))
-    if isinstance(losses, Mapping) and losses:
-        found["client_loss"] = math.fsum(number_at(losses, k) for k in losses) / len(losses)
-    return {tag: value for tag, value in found.items() if math.isfinite(value)}
+def scalars(record: RoundRecord) -> dict[str, float]:
+    """The numbers of one round by tag."""
+    found: dict[str, float] = {**record.evaluation, "lost_uploads": len(record.lost)}
+    if record.client_loss:
+        found["client_loss"] = math.fsum(record.client_loss.values()) / len(record.client_loss)
+    for place in ("weights", "client_accuracy", "seconds", "bytes"):
+        inside: Mapping[str, float] = getattr(record, place)
+        found |= {f"{place}/{name}": value for name, value in inside.items()}
+    for name, value in record.metrics.items():
+        tag = f"rule/{name}" if name in found else name
+        if isinstance(value, tuple):
+            numbered = enumerate(value)
+            found |= {f"{tag}/{n}": number for n, number in numbered if number is not None}
+        else:
+            found[tag] = value
+    return found
 
 
 def write_tensorboard(
@@ -125,35 +122,25 @@ def write_tensorboard(
         TrackingError: TensorBoard is not installed, or `out` cannot be written.
     """
     written: list[Path] = []
-    for run in read_runs(folders):
-        base = Path(out) / _folder_name(run.name) / f"seed-{run.seed}"
-        folder, again = base, 2
-        while folder in written:
-            folder, again = base.with_name(f"{base.name}-{again}"), again + 1
+    for run in History.read_all(folders):
+        parent = Path(out) / file_name(run.name)
+        taken = [folder.name for folder in written if folder.parent == parent]
+        folder = parent / file_name(f"seed-{run.seed}", taken)
         _convert(run, folder)
         written.append(folder)
     return tuple(written)
 
 
-def _convert(run: Run, folder: Path) -> None:
+def _convert(run: History, folder: Path) -> None:
     now = _started(run)
     with TensorBoardLog(folder) as log:
         for record in run.records:
-            spent = record.get("seconds")
-            if isinstance(spent, Mapping):
-                taken = (number_at(spent, part) for part in spent)
-                now += math.fsum(seconds for seconds in taken if math.isfinite(seconds))
+            now += math.fsum(record.seconds.values())
             log.on_round(record, wall_time=now)
 
 
-def _started(run: Run) -> float:
+def _started(run: History) -> float:
     try:
-        return datetime.fromisoformat(str(run.header.get("started"))).timestamp()
-    except ValueError:
-        return run.path.stat().st_mtime
-
-
-def _folder_name(name: str) -> str:
-    """A name that stays inside its folder, whatever the run is called."""
-    kept = "".join(c if c.isalnum() or c in "+-_. " else "_" for c in name).strip(". ")
-    return kept or "run"
+        return datetime.fromisoformat(run.run.started).timestamp()
+    except (ValueError, OverflowError):
+        return time.time() if run.path is None else run.path.stat().st_mtime

@@ -1,9 +1,8 @@
 """The round loop, the engines that train clients, histories and checkpoints."""
 
 from fedhaw.checkpoints import CheckpointError
-from fedhaw.history_file import HistoryError
+from fedhaw.history import History, HistoryError
 from fedhaw.simulation.federation import Federation, InvalidSimulation
-from fedhaw.simulation.history import History
 from fedhaw.simulation.run import simulate
 from fedhaw.simulation.stand_ins import StandIn
 

@@ -6,10 +6,9 @@ the run.
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedhaw.history_file import Record
+from fedhaw.history import RoundRecord, finite, metrics_of
 from fedhaw.loss_reasons import NOTHING_ARRIVED, UPLINK
-from fedhaw.models import Evaluator
 from fedhaw.rules import LengthGuard, Rule
 from fedhaw.simulation.aggregation import Uploads
 from fedhaw.simulation.engines import ClientReport, Engine
 from fedhaw.simulation.engines.failures import same_exception
+from fedhaw.simulation.evaluation import ModelEvaluation
 from fedhaw.simulation.federation import Federation, InvalidSimulation
 from fedhaw.simulation.participation import cohort_of
 from fedhaw.simulation.stand_ins import LastModels, fill_with_global, move_arrivals_up
@@ -69,6 +68,7 @@ class Loop:
         cohort: how many clients take part in a round; None for all.
         seed: of the uplink and of the cohorts.
         evaluate_every: evaluate each so many rounds, and in the last one.
+        evaluate: what is measured of a model.
     """
 
     federation: Federation
@@ -79,15 +79,13 @@ class Loop:
     cohort: int | None
     seed: int
     evaluate_every: int
+    evaluate: ModelEvaluation
 
     def play(
-        self, progress: Progress, rounds: int, after_round: Callable[[Record, Progress], None]
+        self, progress: Progress, rounds: int, after_round: Callable[[RoundRecord, Progress], None]
     ) -> None:
         """Play the rounds from `progress.next_round` up to `rounds`; `progress` moves along."""
         federation = self.federation
-        evaluator = Evaluator(
-            federation.module, federation.layout, federation.loss, federation.device
-        )
         buffer, spare = self._buffers()
         for t in range(progress.next_round, rounds):
             w, clock = progress.model, _Stopwatch()
@@ -120,12 +118,14 @@ class Loop:
             _log_failures(t, lost)
             record = self._record(t, cohort, reports, lost, progress.state)
             if (t + 1) % self.evaluate_every == 0 or t + 1 == rounds:
-                record |= self._evaluation(evaluator, w)
+                seen = self.evaluate(w)
+                record = replace(
+                    record, evaluation=seen.evaluation, client_accuracy=seen.client_accuracy
+                )
             clock.lap("evaluate")
 
-            record["seconds"] = clock.laps
             progress.model, progress.next_round = w, t + 1
-            after_round(record, progress)
+            after_round(replace(record, seconds=clock.laps), progress)
 
     def _buffers(self) -> tuple[Tensor, Tensor]:
         """Two (cohort, P) matrices: the round's own, and the one a rule may still be holding."""
@@ -186,36 +186,18 @@ class Loop:
         reports: Sequence[ClientReport],
         lost: Lost,
         state: Any,
-    ) -> Record:
+    ) -> RoundRecord:
         idle = len(lost) == len(cohort)
         size = self.federation.layout.size * BYTES_A_NUMBER
-        return {
-            "kind": "round",
-            "round": t,
-            "accuracy": None,
-            "loss": None,
-            "gamma": _gamma(state),
-            "weights": {} if idle else _by_name(state.clients, state.weights),
-            "lost": {str(client): lost[client] for client in cohort if client in lost},
-            "client_loss": _by_name([r.client for r in reports], [r.loss for r in reports]),
-            "seconds": {},
-            "bytes": {"up": (len(cohort) - len(lost)) * size, "down": len(cohort) * size},
-            "note": NOTHING_ARRIVED if idle else getattr(state, "note", None),
-        }
-
-    def _evaluation(self, evaluator: Evaluator, w: Tensor) -> Record:
-        results = {
-            scale: evaluator(w, x, self.federation.y_test)
-            for scale, x in self.federation.x_test.items()
-        }
-        own, *others = results
-        evaluation: Record = {
-            "accuracy": results[own].accuracy,
-            "loss": _finite(results[own].loss),
-        }
-        if others:
-            evaluation["accuracies"] = {scale: results[scale].accuracy for scale in others}
-        return evaluation
+        return RoundRecord(
+            round=t,
+            metrics=metrics_of(state),
+            weights={} if idle else finite(state.clients, state.weights),
+            lost={str(client): lost[client] for client in cohort if client in lost},
+            client_loss=finite([r.client for r in reports], [r.loss for r in reports]),
+            bytes={"up": (len(cohort) - len(lost)) * size, "down": len(cohort) * size},
+            note=NOTHING_ARRIVED if idle else getattr(state, "note", None),
+        )
 
 
 def _refuse_a_mistake(reports: Sequence[ClientReport]) -> None:
@@ -256,20 +238,3 @@ class _Stopwatch:
         now = time.perf_counter()
         self.laps[name] = round(now - self._begin, 6)
         self._begin = now
-
-
-def _by_name(clients: Sequence[object], values: Sequence[float]) -> dict[str, float]:
-    """Finite values by the clients' names; JSON knows no others."""
-    pairs = zip(clients, values, strict=True)
-    return {str(client): float(value) for client, value in pairs if math.isfinite(value)}
-
-
-def _gamma(state: Any) -> float | list[float | None] | None:
-    gamma = getattr(state, "metrics", {}).get("gamma")
-    if isinstance(gamma, np.ndarray):
-        return [_finite(float(value)) for value in gamma]
-    return None if gamma is None else _finite(float(gamma))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -2,8 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -14,12 +13,13 @@ from fedhaw.clients import ClientUpdate
 from fedhaw.data import Dataset
 from fedhaw.data.scales import Scale
 from fedhaw.description import describe
-from fedhaw.history_file import FORMAT, Record
-from fedhaw.models import Buffers
+from fedhaw.history import ClientFacts, EndRecord, History, RoundRecord, RunRecord
+from fedhaw.models import Buffers, EvaluationMetric
 from fedhaw.rules import LengthGuard, Rule
 from fedhaw.rules.lengths import LIMIT
 from fedhaw.simulation.engines import ENGINES, EngineName, create
 from fedhaw.simulation.engines.stacked import StackedEngine
+from fedhaw.simulation.evaluation import ModelEvaluation
 from fedhaw.simulation.federation import (
     Federation,
     InvalidSimulation,
@@ -27,7 +27,6 @@ from fedhaw.simulation.federation import (
     SplitSource,
     prepare,
 )
-from fedhaw.simulation.history import History
 from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.run_folder import RunFolder
 from fedhaw.simulation.snapshots import beginning, snapshot
@@ -63,6 +62,8 @@ def simulate(
     scale: Scale = "matched",
     also_scales: Sequence[Scale] | Scale = (),
     evaluate_every: int = 1,
+    metrics: Mapping[str, EvaluationMetric] | None = None,
+    per_client_accuracy: bool = False,
     engine: EngineName | str = "auto",
     workers: int | None = None,
     deadline: float | None = None,
@@ -72,7 +73,7 @@ def simulate(
     checkpoint_every: int = 10,
     resume: bool = True,
     name: str | None = None,
-    on_round: Callable[[Record], None] | None = None,
+    on_round: Callable[[RoundRecord], None] | None = None,
 ) -> History:
     """Run one federation.
 
@@ -107,8 +108,11 @@ def simulate(
         seed: of everything random but the split.
         buffers: what happens to batch norm's statistics, see `fedhaw.models.Layout`.
         scale: of the inputs, "matched" or "authors", see `fedhaw.data.scaled`.
-        also_scales: further scales on which the test accuracy is recorded.
+        also_scales: further scales on which the model is evaluated.
         evaluate_every: evaluate each so many rounds, and always in the last one.
+        metrics: further evaluation metrics by name, functions (outputs, labels) -> number; they
+            are given all outputs, (M, ...), and labels, (M,), of the test set at once.
+        per_client_accuracy: also evaluate the global model on each client's own samples.
         engine: "auto", "sequential", "processes" or "stacked"; who trains, not what comes out.
         workers: processes of the engine "processes", default one per core.
         deadline: seconds after which a client's model is too late; such a run is not repeatable.
@@ -137,8 +141,9 @@ def simulate(
         raise InvalidSimulation(f"on_round is {on_round!r}; it must be a function of a record.")
     if out is not None and not isinstance(out, (str, os.PathLike)):
         raise InvalidSimulation(f"out is {out!r}; it must be the path of a folder.")
-    if not isinstance(resume, bool):
-        raise InvalidSimulation(f"resume is {resume!r}; it must be True or False.")
+    for flag, value in (("resume", resume), ("per_client_accuracy", per_client_accuracy)):
+        if not isinstance(value, bool):
+            raise InvalidSimulation(f"{flag} is {value!r}; it must be True or False.")
     if name is not None and not isinstance(name, str):
         raise InvalidSimulation(f"name is {name!r}; it must be a text.")
     guard = LengthGuard(length_limit)
@@ -150,6 +155,7 @@ def simulate(
     )  # fmt: skip
     _check_fit(federation, channel, cohort)
     server = _rule(rule, federation)
+    evaluate = ModelEvaluation(federation, metrics, training if per_client_accuracy else None)
     trainer = create(
         engine, module=federation.module, layout=federation.layout, update=federation.update,
         x=training.x, y=training.y, parts=training.parts, seed=seed, device=federation.device,
@@ -157,8 +163,7 @@ def simulate(
     )  # fmt: skip
     del training  # the engine has what it needs
     try:
-        run = _run_line(federation, server, name)
-        run["config"] |= {
+        config = {
             "uplink": describe(channel),
             "stand_in": stand_in,
             "length_limit": float(length_limit),
@@ -167,9 +172,15 @@ def simulate(
             # Stacked models round differently in the last bits; the other engines agree.
             "arithmetic": "stacked" if isinstance(trainer, StackedEngine) else "one by one",
             "rounds": int(rounds),
+            # Only where asked for: runs from before there were these settings still go on.
+            **({"metrics": sorted(metrics)} if metrics else {}),
+            **({"per_client_accuracy": True} if per_client_accuracy else {}),
         }
+        run = _run_record(federation, server, name, config)
         folder = None if out is None else RunFolder(Path(out), run, resume=resume)
-        loop = Loop(federation, server, trainer, channel, stand_in, cohort, seed, evaluate_every)
+        loop = Loop(
+            federation, server, trainer, channel, stand_in, cohort, seed, evaluate_every, evaluate
+        )
         try:
             return _play(loop, guard, rounds, run, folder, checkpoint_every, on_round)
         finally:
@@ -183,10 +194,10 @@ def _play(
     loop: Loop,
     guard: LengthGuard,
     rounds: int,
-    run: Record,
+    run: RunRecord,
     folder: RunFolder | None,
     checkpoint_every: int,
-    on_round: Callable[[Record], None] | None,
+    on_round: Callable[[RoundRecord], None] | None,
 ) -> History:
     """Begin or go on, play to the end, and close the history."""
     progress = beginning(loop, guard, None if folder is None else folder.checkpoint)
@@ -196,14 +207,13 @@ def _play(
             f"rounds is {rounds}, but the run in {folder and folder.path.parent} has already done "
             f"{progress.next_round}; ask for at least as many, or choose another folder."
         )
-    config = run["config"]
 
-    def after_round(record: Record, progress: Progress) -> None:
+    def after_round(record: RoundRecord, progress: Progress) -> None:
         records.append(record)
         if folder is not None:
             folder.append(record)
             if progress.next_round % checkpoint_every == 0 or progress.next_round == rounds:
-                folder.save(snapshot(progress, config))
+                folder.save(snapshot(progress, run.config))
         if on_round is not None:
             on_round(record)
 
@@ -211,38 +221,36 @@ def _play(
         folder.reopen()
     loop.play(progress, rounds, after_round)
     if folder is not None and not folder.finished:
-        seconds = round(sum(sum(record["seconds"].values()) for record in records), 6)
-        folder.append({"kind": "end", "status": "finished", "seconds": seconds})
+        seconds = round(sum(sum(record.seconds.values()) for record in records), 6)
+        folder.append(EndRecord(seconds=seconds))
     return History(
         run=run if folder is None else folder.run,
-        records=records,
-        model=progress.model.cpu().numpy(),
-        path=None if folder is None else folder.path,
+        records=tuple(records),
         finished=True,
+        path=None if folder is None else folder.path,
+        model=progress.model.cpu().numpy(),
     )
 
 
-def _run_line(federation: Federation, rule: Rule[Any], name: str | None) -> Record:
+def _run_record(
+    federation: Federation, rule: Rule[Any], name: str | None, config: Mapping[str, Any]
+) -> RunRecord:
     from fedhaw import __version__
 
     description = describe(rule)
-    return {
-        "kind": "run",
-        "format": FORMAT,
-        "fedhaw": __version__,
-        "name": name or description["name"],
-        "rule": description,
-        "seed": int(federation.description["seed"]),
-        "config": {"rule": description, **describe(federation.description)},
-        "clients": {
-            str(client): {"examples": int(size), "labels": counts.tolist()}
-            for client, (size, counts) in enumerate(
-                zip(federation.sizes, federation.labels, strict=True)
-            )
+    held = enumerate(zip(federation.sizes, federation.labels, strict=True))
+    return RunRecord(
+        name=name or description["name"],
+        rule=description,
+        seed=int(federation.description["seed"]),
+        config={"rule": description, **describe(federation.description), **config},
+        clients={
+            str(client): ClientFacts(int(size), tuple(counts.tolist()))
+            for client, (size, counts) in held
         },
-        "parameters": federation.layout.size,
-        "started": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-    }
+        parameters=federation.layout.size,
+        fedhaw=__version__,
+    )
 
 
 def _rule(rule: RuleSource, federation: Federation) -> Rule[Any]:

@@ -12,7 +12,16 @@ from typing import Any
 
 from fedhaw.checkpoints import CheckpointError, CheckpointStore, Part, Parts
 from fedhaw.description import differences
-from fedhaw.history_file import FILE_NAME, Content, HistoryError, HistoryFile, Record, parse
+from fedhaw.history import (
+    FILE_NAME,
+    Content,
+    EndRecord,
+    HistoryError,
+    HistoryFile,
+    RoundRecord,
+    RunRecord,
+    parse,
+)
 
 KEPT = 2
 """How many checkpoints there are: the last one, and another should it be damaged."""
@@ -40,7 +49,7 @@ class RunFolder:
         HistoryError: the history does not reach as far as the checkpoint, or is not a history.
     """
 
-    def __init__(self, folder: Path, run: Record, *, resume: bool = True) -> None:
+    def __init__(self, folder: Path, run: RunRecord, *, resume: bool = True) -> None:
         self.path = folder / FILE_NAME
         self._checkpoints = CheckpointStore(
             folder / "checkpoints",
@@ -48,8 +57,8 @@ class RunFolder:
             keep=KEPT,
             afresh="start afresh with resume=False or in another folder",
         )
-        self._config: Mapping[str, Any] = run["config"]
-        self.records: list[Record] = []
+        self._config = run.config
+        self.records: list[RoundRecord] = []
         self.checkpoint: dict[str, Part] | None = None
         self._history = HistoryFile(self.path)
         try:
@@ -61,8 +70,8 @@ class RunFolder:
             self.close()
             raise
 
-    def append(self, record: Record) -> None:
-        """Add a round, or the closing line, to the history."""
+    def append(self, record: RoundRecord | EndRecord) -> None:
+        """One round more in the history, or the closing line."""
         self._history.append(record)
 
     def save(self, checkpoint: Parts) -> None:
@@ -74,17 +83,17 @@ class RunFolder:
         """Let go of the folder."""
         self._history.close()
 
-    def _begin(self, run: Record) -> None:
+    def _begin(self, run: RunRecord) -> None:
         self._checkpoints.remove()
         self._checkpoints.remove_leftovers()
         self._history.cut(0)
         self._history.append(run)
         self.run, self.finished = run, False
 
-    def _go_on(self, run: Record) -> None:
+    def _go_on(self, run: RunRecord) -> None:
         content = parse(self.path, as_far_as_possible=True)
         if content.run is not None:
-            self._refuse_another(content.run["config"], self.path)
+            self._refuse_another(content.run.config, self.path)
         checkpoint = self._checkpoints.latest()
         if checkpoint is None:
             self._begin(run)

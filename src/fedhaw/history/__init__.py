@@ -1,0 +1,55 @@
+"""The one record of a run: what it is, what happened round by round, how it lies on disk.
+
+The simulator and Flower deployments write it, reports and users read it. Needs NumPy only.
+"""
+
+from fedhaw.history.errors import HistoryError
+from fedhaw.history.file import (
+    COMPRESSED_NAME,
+    FILE_NAME,
+    Content,
+    HistoryFile,
+    find_histories,
+    has_ended,
+    history_in,
+    parse,
+)
+from fedhaw.history.history import History, Vector
+from fedhaw.history.lines import FORMAT, encode, plain
+from fedhaw.history.records import (
+    ClientFacts,
+    EndRecord,
+    Json,
+    Learnt,
+    Record,
+    RoundRecord,
+    RunRecord,
+    finite,
+    metrics_of,
+)
+
+__all__ = [
+    "COMPRESSED_NAME",
+    "FILE_NAME",
+    "FORMAT",
+    "ClientFacts",
+    "Content",
+    "EndRecord",
+    "History",
+    "HistoryError",
+    "HistoryFile",
+    "Json",
+    "Learnt",
+    "Record",
+    "RoundRecord",
+    "RunRecord",
+    "Vector",
+    "encode",
+    "find_histories",
+    "finite",
+    "has_ended",
+    "history_in",
+    "metrics_of",
+    "parse",
+    "plain",
+]
