@@ -6,6 +6,19 @@ NO_SAMPLES = "no samples"
 OUT_OF_MEMORY = "out of memory"
 NO_REPLY = "no reply before the deadline"
 
+ABSENT = "absent"
+
+
+def absent_since(last_heard: int) -> str:
+    """The reason that a client which once took part is not there any more."""
+    return f"{ABSENT}, last heard in round {last_heard}"
+
+
+def silent_before(asked_again: int) -> str:
+    """The reason that a node which did not answer before was not asked this time."""
+    return f"silent before, to be asked again in round {asked_again}"
+
+
 NOTHING_ARRIVED = "nothing arrived; the model stayed"
 """What is said of a round in which everybody was lost."""
 

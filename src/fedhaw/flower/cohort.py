@@ -15,6 +15,7 @@ from fedhaw.flower.exchange import exchange
 from fedhaw.flower.intake import Question
 from fedhaw.flower.replies import named_in
 from fedhaw.flower.roster import Roster, order
+from fedhaw.loss_reasons import silent_before
 
 LOOK_EVERY = 0.5
 REMIND_EVERY = 60.0
@@ -49,7 +50,11 @@ def ask(
         for node in cohort
         if until[node] is None
     ]
-    spared = [Question(node, None, again) for node, again in until.items() if again is not None]
+    spared = [
+        Question(node, None, silent_before(again))
+        for node, again in until.items()
+        if again is not None
+    ]
     return asked, spared
 
 

@@ -23,7 +23,9 @@ from fedhaw.history import (
 )
 
 
-def flower_metrics(record: RoundRecord, asked: int) -> dict[str, int | float | list[float]]:
+def flower_metrics(
+    record: RoundRecord, asked: int, absent: int
+) -> dict[str, int | float | list[float]]:
     """What Flower's result says of a round; its metrics are numbers and lists of numbers."""
     learnt: dict[str, int | float | list[float]] = {}
     for name, value in record.metrics.items():
@@ -32,7 +34,12 @@ def flower_metrics(record: RoundRecord, asked: int) -> dict[str, int | float | l
         elif value:
             learnt[name] = [float("nan") if number is None else number for number in value]
     lost = {f"lost/{client}": 1 for client in record.lost}
-    return {**learnt, "clients-asked": asked, "clients-lost": len(record.lost), **lost}
+    counts = {
+        "clients-asked": asked,
+        "clients-lost": len(record.lost),
+        "clients-absent": absent,
+    }
+    return {**learnt, **counts, **lost}
 
 
 def complaints(record: RoundRecord) -> list[str]:

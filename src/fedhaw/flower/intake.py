@@ -28,11 +28,11 @@ from fedhaw.rules import LengthGuard
 
 @dataclass(frozen=True)
 class Question:
-    """A node of the cohort, with what it was sent; None when it was spared because it is silent."""
+    """A node of the cohort with what it was sent, or with the reason why it was sent nothing."""
 
     node: int
     message: Message | None
-    spared_until: int | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,7 @@ class Intake:
         self._asked = {q.node: q.message for q in self.questions if q.message is not None}
         for question in self.questions:
             if question.message is None:
-                reason = f"silent before, to be asked again in round {question.spared_until}"
-                self._refusals[question.node] = Refusal(reason)
+                self._refusals[question.node] = Refusal(question.reason)
 
     def take(self, reply: Message) -> str | None:
         """Take one reply; returns what to log when nobody was waiting for it."""
@@ -208,6 +207,7 @@ class Intake:
     def _tell_roster(self, server_round: int) -> None:
         for node, contribution in self._contributions.items():
             self.roster.answered(node, contribution.client, contribution.examples)
+            self.roster.heard[contribution.client] = server_round
         for node, refusal in self._refusals.items():
             if refusal.silent:
                 self.roster.silent(node, server_round)

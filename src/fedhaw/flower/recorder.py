@@ -126,6 +126,7 @@ class RunRecorder:
             log.warning("The rule is not what it was in %s: %s", path, "; ".join(changed))
         self._roster.examples.update(roster["examples"])
         self._roster.clients.update({int(node): name for node, name in roster["nodes"].items()})
+        self._roster.heard.update(roster.get("heard", {}))
         self.cohort = roster["cohort"]
         done = int(run["round"])
         log.info("Going on after round %d, found in %s", done, path)
@@ -145,6 +146,7 @@ class RunRecorder:
         roster = {
             "examples": self._roster.examples,
             "nodes": self._roster.clients,
+            "heard": self._roster.heard,
             "cohort": cohort,
         }
         parts = {"run": Part({}, run), **self._aggregator.parts(), "roster": Part({}, roster)}

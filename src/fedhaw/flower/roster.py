@@ -34,12 +34,14 @@ class Roster:
         clients: the client each node last spoke for.
         examples: each client's last known number of samples.
         registered: names under which authenticated nodes were registered.
+        heard: the last round in which each client took part, counted from 1.
     """
 
     bound: Mapping[str, str] | None = None
     clients: dict[int, str] = field(default_factory=dict)
     examples: dict[str, float] = field(default_factory=dict)
     registered: dict[int, str] = field(default_factory=dict)
+    heard: dict[str, int] = field(default_factory=dict)
     _taken: frozenset[str] = frozenset()
     _misses: dict[int, int] = field(default_factory=dict)
     _pause_until: dict[int, int] = field(default_factory=dict)
@@ -99,6 +101,23 @@ class Roster:
         """The round in which the node is to be asked again; None when it may be asked now."""
         until = self._pause_until.get(node, 0)
         return until if until > server_round else None
+
+    def absent(self, present: Iterable[int], since: int) -> dict[int, str]:
+        """Clients that took part in a round from `since` on and that no present node speaks for.
+
+        Flower delists a node a minute after its last heartbeat; only the server's own memory knows
+        then that somebody is missing.
+
+        Returns:
+            By the node that spoke for it last, each client's name.
+        """
+        here = {self.name(node) for node in present}
+        speakers = {client: node for node, client in self.clients.items()}
+        return {
+            speakers[client]: client
+            for client, last in self.heard.items()
+            if client not in here and last >= since and client in speakers
+        }
 
     def forget_absent(self, present: Iterable[int]) -> None:
         """A node that Flower no longer lists has left: should it return, it is asked at once."""

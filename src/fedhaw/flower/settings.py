@@ -31,6 +31,7 @@ class Settings:
     round_deadline: float | None
     nodes_timeout: float
     too_few_nodes: TooFew
+    forget_after: int
     seed: int
     uplink: Uplink | None
     checkpoint: str | os.PathLike[str] | None
@@ -46,7 +47,13 @@ class Settings:
                 raise InvalidSetting(
                     f"{name} is {getattr(self, name)}; give a share of the nodes from 0 to 1."
                 )
-        for name in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "seed"):
+        for name in (
+            "min_train_nodes",
+            "min_evaluate_nodes",
+            "min_available_nodes",
+            "forget_after",
+            "seed",
+        ):
             if getattr(self, name) < 0:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be 0 or more.")
         for name in ("checkpoint_every", "checkpoints_kept"):

@@ -30,9 +30,10 @@ from fedhaw.flower.intake import Intake, Question
 from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.recorder import RunRecorder
-from fedhaw.flower.roster import Roster
+from fedhaw.flower.roster import Roster, order
 from fedhaw.flower.settings import Settings
 from fedhaw.history import RoundRecord, finite
+from fedhaw.loss_reasons import absent_since
 from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
 from fedhaw.rules.lengths import LIMIT
 from fedhaw.uplink import Uplink
@@ -69,6 +70,8 @@ class RuleStrategy(Strategy):
         too_few_nodes: what happens then. "stop": the run ends with an error, and goes on from its
             checkpoint when it is started again. "go on": the round is held with those who are
             there.
+        forget_after: rounds for which a client that once took part and is not there any more counts
+            as lost, and keeps its weight; only where every node is asked in every round.
         length_limit: how many times as long as is usual an update may be before it is refused, and
             counts as lost; 0 refuses none. See `fedhaw.rules.lengths`.
         seed: of the draws when only a fraction of the nodes takes part.
@@ -114,6 +117,7 @@ class RuleStrategy(Strategy):
         nodes_at_start: int = 0,
         nodes_timeout: float = 600.0,
         too_few_nodes: TooFew = "stop",
+        forget_after: int = 20,
         length_limit: float = LIMIT,
         seed: int = 0,
         node_clients: Mapping[str, str] | None = None,
@@ -140,6 +144,7 @@ class RuleStrategy(Strategy):
             round_deadline=round_deadline,
             nodes_timeout=nodes_timeout,
             too_few_nodes=too_few_nodes,
+            forget_after=forget_after,
             seed=seed,
             uplink=uplink,
             checkpoint=checkpoint,
@@ -171,6 +176,7 @@ class RuleStrategy(Strategy):
         )
         self._questions: list[Question] = []
         self._bytes_sent = 0
+        self._absent = 0
         self._deadline = round_deadline
 
     @property
@@ -195,10 +201,11 @@ class RuleStrategy(Strategy):
         self._questions = []
         if settings.fraction_train == 0:
             return []
+        present = self._recruiter.present(
+            grid, max(settings.min_available_nodes, settings.min_train_nodes)
+        )
         cohort = self._recruiter.draw(
-            self._recruiter.present(
-                grid, max(settings.min_available_nodes, settings.min_train_nodes)
-            ),
+            present,
             settings.fraction_train,
             settings.min_train_nodes,
             server_round,
@@ -209,13 +216,20 @@ class RuleStrategy(Strategy):
         asked, spared = ask(
             self.roster, cohort, content, MessageType.TRAIN, server_round, self._deadline
         )
-        places = {node: place for place, node in enumerate(cohort)}
-        self._questions = sorted([*asked, *spared], key=lambda question: places[question.node])
+        heard = self.roster.heard
+        absent = self.roster.absent(present, since=server_round - settings.forget_after)
+        missing = [Question(n, None, absent_since(heard[client])) for n, client in absent.items()]
+        self._absent = len(missing)
+        self._questions = sorted(
+            # A draw is of those who are there; where all are asked, the absent are lost.
+            [*asked, *spared, *(missing if settings.fraction_train == 1 else [])],
+            key=lambda question: (order(self.roster.name(question.node)), question.node),
+        )
         size = sum(len(array.data) for array in arrays.values())
         self._bytes_sent = size * len(asked)
         log.info(
-            "configure_train: asking %d of %d nodes, %d are spared after not answering",
-            len(asked), len(cohort), len(spared),
+            "configure_train: asking %d of %d nodes, %d are spared after not answering; %d clients "
+            "are absent", len(asked), len(cohort), len(spared), len(missing),
         )  # fmt: skip
         return [question.message for question in asked if question.message is not None]
 
@@ -268,7 +282,7 @@ class RuleStrategy(Strategy):
         contents = [RecordDict({"metrics": c.metrics}) for c in survivors.values()]
         key = settings.examples_key
         metrics = self._train_metrics(contents, key) if contents else MetricRecord()
-        metrics.update(flower_metrics(self.reports[-1], len(self._questions)))
+        metrics.update(flower_metrics(self.reports[-1], len(self._questions), self._absent))
         return aggregator.record, metrics
 
     # Evaluation by clients.
