@@ -13,11 +13,14 @@ from fedhaw.rules import Round
 from fedhaw.rules.fedhaw_auto import (
     GAIN,
     LEAK,
+    MOMENTUM_LIMIT,
+    OFFSET,
     RADIUS,
+    RATE,
     REPLAY,
     SCALING_LIMIT,
-    STEP,
-    STEP_LIMITS,
+    THETA_LIMITS,
+    TURNED_BACK,
     FedHAWAutoState,
 )
 
@@ -31,8 +34,11 @@ def cosine(a: Any, b: Any) -> float:
     return float(a @ b / lengths) if lengths else 0.0
 
 
-def updates(seed: int, rounds: int, size: float = 0.1) -> Any:
-    return size * np.random.default_rng(seed).standard_normal((rounds, K, P))
+def updates(seed: int, rounds: int, size: float = 0.1, common: float = 0.0) -> Any:
+    """(rounds, K, P) updates; `common` is how much of each all have in common."""
+    random = np.random.default_rng(seed)
+    noise = random.standard_normal((rounds, K, P))
+    return size * (common * random.standard_normal(P) + noise)
 
 
 def losses(seed: int, rounds: int) -> Any:
@@ -53,12 +59,17 @@ def play(
     return path
 
 
-@given(seed=st.integers(0, 10_000), size=st.sampled_from([0.001, 0.03, 0.1, 2.0]))
-def test_equals_a_slow_transcription(seed: int, size: float) -> None:
+@given(
+    seed=st.integers(0, 10_000),
+    size=st.sampled_from([0.001, 0.03, 0.1, 2.0]),
+    common=st.sampled_from([0.0, 1.0, 10.0]),
+)
+def test_equals_a_slow_transcription(seed: int, size: float, common: float) -> None:
     w = np.random.default_rng([seed, 2]).standard_normal(P)
-    steps, received = updates(seed, 8, size), losses(seed, 8)
+    steps, received = updates(seed, 8, size, common), losses(seed, 8)
     p = EXAMPLES / EXAMPLES.sum()
-    gamma, scaling, a, last, before = 0.0, 0.0, 1.0, np.zeros((K, P)), None
+    gamma, scaling, theta, beta = 0.0, 0.0, 0.0, 0.0
+    last, v, start = np.zeros((K, P)), None, 0.0
     mine = w
     for (model, state), moved, arrived in zip(
         play(w, steps, received), steps, received, strict=True
@@ -67,19 +78,26 @@ def test_equals_a_slow_transcription(seed: int, size: float) -> None:
         for k in range(K):
             last[k] = moved[k] if arrived[k] else REPLAY * last[k]
         delta = p @ last
-        if before is not None:
-            within = max(1.0, RADIUS * float(np.linalg.norm(mine) / np.linalg.norm(delta)))
-            agreement, growth = cosine(fresh, before), cosine(delta, mine)
-            trust = max(0.0, 1 - 2 * abs(growth))
-            a *= np.exp(STEP * agreement * (trust if agreement > 0 else 1.0))
-            a = float(np.clip(a, STEP_LIMITS[0], min(STEP_LIMITS[1], within)))
-            total = scaling + LEAK * gamma + GAIN * trust * growth
+        if v is None:
+            start, v = max(float(np.linalg.norm(mine)), float(np.linalg.norm(delta))), delta
+        else:
+            share, agreement = float(p[arrived].sum()), cosine(fresh, v)
+            step = RATE * (agreement + OFFSET)
+            theta = float(
+                np.clip(theta + (step if step > 0 else TURNED_BACK * step), *THETA_LIMITS)
+            )
+            astray = (1 - max(0.0, agreement)) * float(np.linalg.norm(fresh))
+            beta = min(share**0.5 / (1 + np.exp(-theta)), 1 - astray / (share * RADIUS * start))
+            beta = max(0.0, beta)
+            v = beta * v + delta
+            growth = cosine(delta, mine)
+            total = scaling + LEAK * gamma + GAIN * max(0.0, 1 - 2 * abs(growth)) * growth
             gamma = float(np.clip(total, -SCALING_LIMIT, SCALING_LIMIT)) - scaling
             scaling += gamma
-        mine, before = np.exp(gamma) * (mine + a * delta), delta
+        mine = np.exp(gamma) * (mine + v)
         assert state.gamma == pytest.approx(gamma, rel=1e-9, abs=1e-12)
-        assert state.step == pytest.approx(a, rel=1e-9)
-        np.testing.assert_allclose(model, mine, rtol=1e-9)
+        assert state.momentum == pytest.approx(beta, rel=1e-9, abs=1e-12)
+        np.testing.assert_allclose(model, mine, rtol=1e-9, atol=1e-12)
 
 
 @given(seed=st.integers(0, 10_000), exponent=st.integers(-12, 12))
@@ -91,7 +109,7 @@ def test_another_unit_of_the_model_changes_no_coefficient(seed: int, exponent: i
         play(w, steps, received), play(w, steps, received, unit=unit), strict=True
     ):
         assert rescaled.gamma == pytest.approx(state.gamma, rel=1e-12, abs=1e-15)
-        assert rescaled.step == pytest.approx(state.step, rel=1e-12)
+        assert rescaled.momentum == pytest.approx(state.momentum, rel=1e-12, abs=1e-15)
         np.testing.assert_allclose(other, unit * model, rtol=1e-12)
 
 
@@ -100,21 +118,27 @@ def test_a_multiple_of_eta_or_of_the_loss_changes_no_first_step(seed: int, facto
     """Both multiply the updates. From the same model, every cosine and so every step is the same,
     as long as it is within the radius; after it the models differ, as they must."""
     w = np.random.default_rng([seed, 2]).standard_normal(P)
-    steps, received = updates(seed, 2, 1e-3), np.ones((2, K), bool)
+    steps, received = updates(seed, 2, 1e-4), np.ones((2, K), bool)
     (_, first), _ = play(w, steps, received)
     (_, scaled), _ = play(w, steps, received, scale=factor)
-    W = w + steps[1]
-    _, after = RULE.aggregate(first, Round(w, W, EXAMPLES))
+    _, after = RULE.aggregate(first, Round(w, w + steps[1], EXAMPLES))
     _, after_scaled = RULE.aggregate(scaled, Round(w, w + factor * steps[1], EXAMPLES))
     assert after_scaled.gamma == pytest.approx(after.gamma, rel=1e-6, abs=1e-12)
-    assert after_scaled.step == pytest.approx(after.step, rel=1e-6)
+    assert after_scaled.theta == pytest.approx(after.theta, rel=1e-6, abs=1e-9)
 
 
-def test_no_update_leaves_the_step_and_lets_gamma_fade() -> None:
+def test_the_first_round_is_fedavg() -> None:
+    w, (moved,) = np.linspace(-1, 1, P), updates(0, 1)
+    model, state = RULE.aggregate(RULE.init(), Round(w, w + moved, EXAMPLES))
+    np.testing.assert_allclose(model, w + EXAMPLES / EXAMPLES.sum() @ moved)
+    np.testing.assert_allclose(state.weights, EXAMPLES / EXAMPLES.sum())
+
+
+def test_no_update_ends_the_momentum_and_lets_gamma_fade() -> None:
     w = np.linspace(-1, 1, P)
-    *_, (_, before) = play(w, updates(0, 4), np.ones((4, K), bool))
+    *_, (_, before) = play(w, updates(0, 4, 0.01, 1.0), np.ones((4, K), bool))
     model, after = RULE.aggregate(before, Round(w, np.tile(w, (K, 1)), EXAMPLES))
-    assert after.step == before.step
+    assert (after.momentum, after.theta) == (0.0, before.theta)
     assert after.gamma == pytest.approx(LEAK * before.gamma)
     np.testing.assert_allclose(model, np.exp(after.gamma) * w)
 
@@ -128,7 +152,7 @@ def aside(w: Any, cosine: float, size: float) -> Any:
 
 
 def test_coefficients_stay_in_bounds_for_the_worst_clients() -> None:
-    """Clients that always stretch the model: gamma and the step meet their limits, not infinity."""
+    """Clients that always stretch the model: gamma and beta meet their limits, not infinity."""
     w, state, gammas = np.ones(P), RULE.init(), []
     for _ in range(200):
         W = np.tile(aside(w, 0.25, 0.001), (K, 1))
@@ -136,24 +160,32 @@ def test_coefficients_stay_in_bounds_for_the_worst_clients() -> None:
         gammas.append(state.gamma)
     most = GAIN / 8 / (1 - LEAK)
     assert 0.9 * most < max(gammas) <= most
-    assert state.step == STEP_LIMITS[1]
+    assert state.momentum == pytest.approx(MOMENTUM_LIMIT)
     assert state.scaling == pytest.approx(SCALING_LIMIT)
     assert state.gamma == pytest.approx(0.0, abs=1e-12)
 
 
-def test_updates_that_only_inflate_the_model_are_not_followed() -> None:
-    w, state = np.ones(P), RULE.init()
-    for _ in range(20):
-        _, state = RULE.aggregate(state, Round(w, np.tile(aside(w, 0.6, 0.01), (K, 1)), EXAMPLES))
-    assert (state.step, state.gamma) == (1.0, 0.0)
+def test_a_model_that_grows_from_zero_gets_momentum() -> None:
+    """Its updates lie along the model, because the model is their sum."""
+    w, state, moved = np.zeros(P), RULE.init(), np.linspace(0.5, 1.5, P)
+    for _ in range(12):
+        w, state = RULE.aggregate(state, Round(w, np.tile(w + moved, (K, 1)), EXAMPLES))
+    assert state.momentum == pytest.approx(MOMENTUM_LIMIT)
+    assert np.linalg.norm(w) > 30 * np.linalg.norm(moved)
 
 
-@pytest.mark.parametrize(("size", "most"), [(2 * RADIUS, 1.0), (RADIUS / 4, 4.0)])
-def test_the_server_goes_no_further_than_fedavg_beyond_the_radius(size: float, most: float) -> None:
-    w, state = np.ones(P), RULE.init()
-    for _ in range(100):
-        _, state = RULE.aggregate(state, Round(w, np.tile(aside(w, 0.0, size), (K, 1)), EXAMPLES))
-    assert state.step == pytest.approx(most)
+def test_updates_that_turn_back_end_the_momentum() -> None:
+    w, state, moved = np.ones(P), RULE.init(), np.linspace(-1e-3, 1e-3, P)
+    for t in range(40):
+        W = np.tile(w + (moved if t % 2 else -moved), (K, 1))
+        _, state = RULE.aggregate(state, Round(w, W, EXAMPLES))
+    assert state.momentum < 0.05
+
+
+def test_clients_that_move_far_and_apart_get_no_momentum() -> None:
+    w = np.ones(P)
+    *_, (_, state) = play(w, updates(0, 30, size=1.0), np.ones((30, K), bool))
+    assert state.momentum == 0.0
 
 
 @given(seed=st.integers(0, 10_000), K=st.integers(2, 30))
@@ -163,7 +195,7 @@ def test_what_rounding_leaves_of_equal_models_is_no_update(seed: int, K: int) ->
     examples, length = random.integers(1, 100, K), np.linalg.norm(w)
     for _ in range(10):
         w, state = RULE.aggregate(state, Round(w, np.tile(w, (K, 1)), examples))
-    assert (state.step, state.gamma) == (1.0, 0.0)
+    assert (state.momentum, state.gamma) == (0.0, 0.0)
     assert np.linalg.norm(w) == pytest.approx(length, rel=1e-5)
 
 

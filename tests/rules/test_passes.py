@@ -191,3 +191,24 @@ def test_a_matrix_that_fits_in_cache_is_worked_on_by_one_core(
         monkeypatch.setattr(blocks, "_ONE_CORE", small)
         passes.spread(w, W, np.full(7, 1 / 7), [slice(0, 5000)])
     assert asked == [8, 1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@settings(max_examples=25, deadline=None)
+@given(
+    K=st.integers(1, 12),
+    P=st.integers(1, 3000),
+    move=st.sampled_from([1.0, 1e-2, 1e-5]),
+    seed=st.integers(0, 99),
+)
+def test_mean_and_gram_are_those_of_the_updates(
+    backend: str, K: int, P: int, move: float, seed: int
+) -> None:
+    to_backend = BACKENDS[backend]
+    w, W, _ = (a.astype(np.float32) for a in models(K, P, move, seed))
+    s = np.random.default_rng(seed).dirichlet(np.ones(K))
+    mean, gram = passes.mean_and_gram(to_backend(w), to_backend(W), s)
+    updates = W.astype(np.float64) - w.astype(np.float64)
+    lengths = np.linalg.norm(updates, axis=1)
+    np.testing.assert_allclose(gram, updates @ updates.T, atol=1e-5 * lengths.max() ** 2)
+    np.testing.assert_allclose(np.asarray(mean), s @ updates, atol=1e-5 * np.abs(updates).max())

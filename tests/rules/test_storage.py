@@ -136,3 +136,12 @@ def test_a_state_around_another_rule(tmp_path: Path) -> None:
     save_state(state, tmp_path / "state")
     with pytest.raises(CheckpointError, match="MIFAState, but Clipped needs a FedAvgState"):
         load_state(fedhaw.Clipped(), tmp_path / "state")
+
+
+def test_a_state_of_other_arithmetic(tmp_path: Path) -> None:
+    """FedHAW-auto's first version learnt a step."""
+    file = tmp_path / "old"
+    description = '{"kind": "FedHAWAutoState", "fields": {"step": {"value": 2.0}}}'
+    save_file({}, file, metadata={"format": "fedhaw-state", "version": "1", "state": description})
+    with pytest.raises(CheckpointError, match="another version of FedHAWAuto"):
+        load_state(fedhaw.FedHAWAuto(), file)

@@ -80,9 +80,10 @@ def test_a_resumed_run_remembers_how_long_updates_are(run: Any, tmp_path: Any) -
 
 
 def test_a_long_run_of_the_default_keeps_what_it_has_learnt() -> None:
-    """Steps so large that clients diverge now and then: one of them used to end the model."""
+    """Without the guard: the default must not drive clients to where they diverge, as its first
+    arithmetic did, of which 10 % were left after round 112. FedAvg is at 91 % by then."""
     history = fedhaw.simulate(
         fedhaw.FedHAWAuto(), "mnist-5k", alpha=0.1, eta=0.1, batch=32, rounds=150, seed=0,
-        engine="sequential", evaluate_every=10,
+        engine="sequential", evaluate_every=10, length_limit=0,
     )  # fmt: skip
-    assert np.nanmin(history.accuracy[50:]) > 0.85
+    assert np.nanmin(history.accuracy[50:]) > 0.88

@@ -1,91 +1,103 @@
-"""FedHAW-auto: hypergradient aggregation with no learning rate to set.
+"""FedHAW-auto: learnt momentum, learnt scaling and trust, with no learning rate to set.
 
-The global model is exp(gamma) (w + a Delta): gamma scales it as in FedHAW, and a, the server's
-step, is learnt too. Their hypergradients are the letter's; each is divided by the lengths of its
-factors, so that only an angle is left. But for RADIUS, every number below is free of the unit of
-the model, of the loss and of the clients' learning rate:
+    s_k     = p_k / sum over trusted j of p_j        p_k = N_k / N; 0 for who is not trusted
+    F       = sum_k s_k (w_k - w)                    over what arrived
+    d       = F + sum_{k lost} s_k m_k               m_k: the client's last update, replayed
+    A       = cos(F, v(t-1))
+    theta'  = theta + RATE (A + OFFSET)              three times that where it is below 0
+    beta    = sqrt(share) sigmoid(theta')            share = sum of s_k over what arrived; at most
+                                                     1 - (1 - max(0, A)) |F| / (share RADIUS l)
+    v       = beta v(t-1) + d
+    c       = cos(d, w)
+    gamma'  = LEAK gamma + GAIN max(0, 1 - 2 |c|) c  its sum within +-SCALING_LIMIT
+    w(t+1)  = exp(gamma') (w + v)
 
-    F       = sum_k p_k (w_k - w)                    over what arrived, p_k = N_k / N
-    Delta   = F + sum_{k lost} p_k m_k               m_k: the client's last update, replayed
-    c       = cos(Delta, w)
-    trust   = max(0, 1 - 2 |c|)
-    A       = cos(F, Delta(t-1))                     multiplied by the trust where it is above 0
-    a'      = a exp(STEP A)                          at least 0.2; at most 20, and at most
-                                                     RADIUS |w| / |Delta| where that is above 1
-    gamma'  = LEAK gamma + GAIN trust c              |gamma| <= GAIN / 8 / (1 - LEAK)
-    w(t+1)  = exp(gamma') (w + a' Delta)
+Of this the letter's are exp(gamma), the scaling of the whole model, and the idea that a coefficient
+steps along its hypergradient, for which the clients' own updates stand in: dw(t)/dbeta points along
+v(t-1) and dw(t)/dgamma along w, so the products are <F, v(t-1)> and <d, w>. Not the letter's: the
+division by the lengths, which leaves angles and nothing to tune; the momentum in the place of the
+weights' steps; the replay; and trust, which is not a gradient step but a verdict (`trust`). All
+numbers but P of them are ratios of lengths and cosines.
 
-a starts at 1 and gamma at 0: round 0 is FedAvg. dw(t)/d(log a) points along Delta(t-1) and F
-against the gradient, so the server steps further while consecutive updates agree and less far once
-they turn back. gamma is momentum along the model itself; without the leak it would be an
-undamped oscillator (docs/rules/fedhaw-auto.md derives both).
+- OFFSET: in the noise in which training ends F and v are at 90 to 105 degrees on average, though
+  momentum still averages the noise away; only updates that turn back further count against it.
+- RADIUS l, l = |w(0)| or the first update's length if that is longer: what of the updates is not
+  along v may not add up to more. Clients that move far in every round, Adam's above all, need no
+  faster server. The length at the start, because such clients inflate the model.
+- share: a lost client's update is replayed, times REPLAY for every round it stays away, and is
+  stale; the less arrives, the less of it may add up.
+- A client the server stops trusting has weight 0 from the next round on, nothing of it is
+  replayed, and v, in which it still is, starts afresh.
 
-What is left is for clients that learn far too fast, where angles say little. Updates that lie along
-the model, within 60 degrees, inflate it and teach it nothing: the trust goes to 0. The server goes
-further than FedAvg only within RADIUS, and all its scaling together stays within SCALING_LIMIT.
-
-A lost client is replaced by its last update, m_k, times REPLAY for every round it stays away: its
-data keep their say through an outage of a few rounds, and a client that never returns fades out.
-The agreement is measured on F alone, because a replayed update agrees with itself.
-
-The weights stay at the clients' shares: in no run of the letter's experiments did learning them
-matter, and without it the matrix of models is read once, not three times.
+theta starts at 0 and gamma at 0; round 0 is FedAvg. docs/rules/fedhaw-auto.md shows what it does.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.passes import (
-    blend,
-    combine,
-    like,
-    products,
-    subtract,
-    summing_to_one,
-)
+from fedhaw.rules.passes import blend, combine, like, mean_and_gram, products
+from fedhaw.rules.trust import Evidence
 
-STEP = 0.1
-STEP_LIMITS = (0.2, 20.0)
+RATE = 0.3
+OFFSET = 0.2
+TURNED_BACK = 3.0
+MOMENTUM_LIMIT = 0.9
+THETA_LIMITS = (-4.0, math.log(MOMENTUM_LIMIT / (1 - MOMENTUM_LIMIT)))
+RADIUS = 0.05
 GAIN = 0.25
 LEAK = 0.7
+SCALING_LIMIT = math.log(2.0)
 REPLAY = 0.9
-RADIUS = 0.05
-SCALING_LIMIT = math.log(5.0)
 ROUNDING = 4.0
 
 
 @dataclass(frozen=True)
 class FedHAWAutoState:
-    """The two coefficients, and the last round's updates.
+    """The coefficients, the momentum, the last round's updates and the evidence of trust.
 
     Attributes:
         gamma: log of the model's scaling.
         scaling: sum of gamma over the rounds so far.
-        step: a, the server's step.
-        delta: (P,) the last aggregated update; None before the first round.
+        theta: logit of the momentum that is aimed at.
+        momentum: beta, what it was in the last round.
+        start: length of the first model, or of the first update if that is longer.
+        velocity: (P,) v; None before the first round and where it starts afresh.
         sent: (P,) the model the last round's clients started from, as it was given.
         previous: (K, P) what came back from them, as it was given.
         arrived: (K,) whose upload arrived.
         absent: the clients whose last update is still replayed.
         replayed: (L, P) those updates; None when there are none.
+        seen: in how many rounds each client was compared with others.
+        likeness: (n, n) how their updates resemble each other, see `trust.Evidence`.
+        pairs: (n, n) how many rounds are in each likeness.
+        distrusted: the clients that do not count.
         clients: who took part in the last round.
-        weights: (K,) their shares of the data.
-        note: why the coefficients were held in the last round, or None.
+        weights: (K,) s_k, what they counted.
+        note: whom the server began or ceased to trust in the last round, or why the coefficients
+            were held; None otherwise.
     """
 
     gamma: float = 0.0
     scaling: float = 0.0
-    step: float = 1.0
-    delta: Array | None = None
+    theta: float = 0.0
+    momentum: float = 0.0
+    start: float = 0.0
+    velocity: Array | None = None
     sent: Array | None = None
     previous: Array | None = None
     arrived: Array | None = None
     absent: tuple[Client, ...] = ()
     replayed: Array | None = None
+    seen: Mapping[Client, float] = field(default_factory=dict)
+    likeness: Vector = field(default_factory=lambda: np.zeros((0, 0)))
+    pairs: Vector = field(default_factory=lambda: np.zeros((0, 0)))
+    distrusted: tuple[Client, ...] = ()
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
     note: str | None = None
@@ -93,12 +105,18 @@ class FedHAWAutoState:
     @property
     def metrics(self) -> Metrics:
         """What the rule learnt, by name."""
-        return {"gamma": self.gamma, "step": self.step}
+        return {
+            "gamma": self.gamma,
+            "momentum": self.momentum,
+            "distrusted": float(len(self.distrusted)),
+        }
 
 
 @dataclass(frozen=True)
 class FedHAWAuto:
     """FedHAW with nothing to tune: the same rule for every model, optimiser and loss rate."""
+
+    version: ClassVar[int] = 2
 
     def init(self) -> FedHAWAutoState:
         """The state before the first round."""
@@ -106,77 +124,146 @@ class FedHAWAuto:
 
     @np.errstate(over="ignore", invalid="ignore")
     def aggregate(self, state: FedHAWAutoState, current: Round) -> tuple[Array, FedHAWAutoState]:
-        """The next global model, (P,), and the coefficients that made it."""
-        if current.nothing_arrived:
+        """The next global model, (P,), and what was learnt for it."""
+        s = _weights(state, current)
+        if current.nothing_arrived or not s.any():
             return unchanged(current), state
-        w, W, p = current.global_model, current.client_models, current.shares
+        w, W = current.global_model, current.client_models
         # The row of a lost upload holds w: it adds nothing to the mean of the updates.
-        fresh = combine(summing_to_one(p, W), W)
-        subtract(fresh, w)
+        fresh, gram = mean_and_gram(w, W, s)
         absent, replayed = _replayed(state, current)
         delta = fresh
         if replayed is not None:
-            share_of = dict(zip(current.names, p, strict=True))
-            delta = fresh + combine(np.array([share_of[client] for client in absent]), replayed)
+            weight_of = dict(zip(current.names, s, strict=True))
+            delta = fresh + combine(np.array([weight_of[client] for client in absent]), replayed)
 
-        gamma, step, note = 0.0, state.step, None
-        before = fresh if state.delta is None else like(fresh, state.delta)
+        before = fresh if state.velocity is None else like(fresh, state.velocity)
         inner = products(w, fresh, before, delta)
-        if not np.isfinite(inner).all():
+        held = not (np.isfinite(inner).all() and np.isfinite(gram).all())
+        if held:
             checked(fresh, current)
-            note = "an update is too large for its square; FedHAW-auto did not scale the model"
-        elif state.delta is not None:
-            step, gamma = _coefficients(state, inner, float(namespace(w).finfo(w.dtype).eps))
-        scale = math.exp(gamma)
-        model = blend(scale, w, scale * step, delta)
-        if note is not None:
+            learnt = _Coefficients(0.0, state.theta, 0.0, state.start)
+        else:
+            share = float(s[current.arrived].sum())
+            epsilon = float(namespace(w).finfo(w.dtype).eps)
+            learnt = _coefficients(state, inner, share, epsilon)
+        scale, beta = math.exp(learnt.gamma), learnt.momentum
+        velocity = blend(beta, before, 1.0, delta) if beta else delta
+        model = blend(scale, w, scale, velocity)
+        if held:
             checked(model, current)
+            note: str | None = (
+                "an update is too large for its square; FedHAW-auto learnt nothing from the round"
+            )
+            evidence, distrusted = _evidence(state), state.distrusted
+        else:
+            evidence = _evidence(state).after(*_compared(current, gram))
+            distrusted = evidence.outsiders(state.distrusted)
+            note = _note(state.distrusted, distrusted)
         return model, FedHAWAutoState(
-            gamma=gamma,
-            scaling=state.scaling + gamma,
-            step=step,
-            delta=delta,
+            gamma=learnt.gamma,
+            scaling=state.scaling + learnt.gamma,
+            theta=learnt.theta,
+            momentum=beta,
+            start=learnt.start,
+            # What a client left in the momentum that is not trusted any more goes with it.
+            velocity=velocity if set(distrusted) <= set(state.distrusted) else None,
             sent=w,
             previous=W,
             arrived=current.arrived,
             absent=absent,
             replayed=replayed,
+            seen=evidence.seen,
+            likeness=evidence.likeness,
+            pairs=evidence.pairs,
+            distrusted=distrusted,
             clients=current.names,
-            weights=p,
+            weights=s,
             note=note,
         )
 
 
-def _coefficients(state: FedHAWAutoState, inner: Vector, epsilon: float) -> tuple[float, float]:
-    """A step of a and of gamma, from the inner products of w, F, Delta(t-1) and Delta."""
-    length, fresh, before, delta = np.sqrt(np.diag(inner))
+@dataclass(frozen=True)
+class _Coefficients:
+    gamma: float
+    theta: float
+    momentum: float
+    start: float
+
+
+def _coefficients(
+    state: FedHAWAutoState, inner: Vector, share: float, epsilon: float
+) -> _Coefficients:
+    """A step of theta and of gamma, from the inner products of w, F, v(t-1) and d."""
+    length, fresh, before, delta = np.sqrt(np.diag(inner)).tolist()
+    if not state.clients:
+        return _Coefficients(0.0, 0.0, 0.0, max(length, delta))
     # Less than this is what rounding left of equal models, and points nowhere.
     noise = ROUNDING * epsilon * length
-    agreement = inner[1, 2] / (fresh * before) if min(fresh, before) > noise else 0.0
-    growth = inner[3, 0] / (delta * length) if delta > noise and length > 0 else 0.0
-    trust = max(0.0, 1.0 - 2.0 * abs(growth))
-
-    least, most = STEP_LIMITS
-    if delta > 0:
-        most = min(most, max(1.0, RADIUS * length / delta))
-    step = state.step * math.exp(STEP * min(agreement, trust * agreement))
-    gamma = LEAK * state.gamma + GAIN * trust * growth
+    gamma, theta, momentum = LEAK * state.gamma, state.theta, 0.0
+    if state.velocity is not None and min(fresh, before) > noise:
+        agreement = inner[1, 2] / (fresh * before)
+        step = RATE * (agreement + OFFSET)
+        least, most = THETA_LIMITS
+        theta = min(max(theta + (step if step > 0 else TURNED_BACK * step), least), most)
+        astray = (1.0 - max(0.0, agreement)) * fresh
+        within = 1.0 - astray / (share * RADIUS * state.start) if state.start > 0 else 0.0
+        momentum = max(0.0, min(math.sqrt(share) / (1.0 + math.exp(-theta)), within))
+    if delta > noise and length > 0:
+        growth = inner[3, 0] / (delta * length)
+        gamma += GAIN * max(0.0, 1.0 - 2.0 * abs(growth)) * growth
     gamma = min(max(gamma, -SCALING_LIMIT - state.scaling), SCALING_LIMIT - state.scaling)
-    return float(min(max(step, least), most)), float(gamma)
+    return _Coefficients(float(gamma), float(theta), float(momentum), state.start)
+
+
+def _weights(state: FedHAWAutoState, current: Round) -> Vector:
+    """(K,) the shares of the trusted clients, summing to 1; all 0 where nobody is trusted."""
+    shares = current.shares
+    if not state.distrusted:
+        return shares
+    distrusted = set(state.distrusted)
+    trusted = np.where([name in distrusted for name in current.names], 0.0, shares)
+    return trusted / trusted.sum() if trusted.any() else trusted
+
+
+def _evidence(state: FedHAWAutoState) -> Evidence:
+    return Evidence(state.seen, state.likeness, state.pairs)
+
+
+def _compared(current: Round, gram: Vector) -> tuple[Sequence[Client], Vector]:
+    here = np.flatnonzero(current.arrived)
+    return [current.names[k] for k in here], gram[np.ix_(here, here)]
+
+
+def _note(before: Sequence[Client], now: Sequence[Client]) -> str | None:
+    """One sentence on whom the server ceased and began to trust."""
+    parts = []
+    if left := [repr(client) for client in now if client not in before]:
+        parts.append(f"stopped trusting client {', '.join(left)}")
+    if back := [repr(client) for client in before if client not in now]:
+        parts.append(f"trusts client {', '.join(back)} again")
+    return f"the server {' and '.join(parts)}" if parts else None
 
 
 def _replayed(
     state: FedHAWAutoState,
     current: Round,
 ) -> tuple[tuple[Client, ...], Array | None]:
-    """The clients lost in this round whose last update is known, and (L, P) what to replay."""
+    """The clients lost in this round whose last update is known, and (L, P) what to replay.
+
+    What a client sent while it was not trusted is never replayed.
+    """
     if state.previous is None or state.arrived is None:
         return (), None
-    answered = {name for name, here in zip(state.clients, state.arrived, strict=True) if here}
+    answered = {
+        name
+        for name, here, weight in zip(state.clients, state.arrived, state.weights, strict=True)
+        if here and weight > 0
+    }
     absent = tuple(
         name
         for name, here in zip(current.names, current.arrived, strict=True)
-        if not here and (name in answered or name in state.absent)
+        if not here and name not in state.distrusted and (name in answered or name in state.absent)
     )
     if not absent:
         return (), None

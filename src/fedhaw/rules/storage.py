@@ -129,6 +129,11 @@ def _unpack(start: S, rule: str, part: Part) -> S:
             values[name] = _unpack(getattr(start, name), rule, Part(within, content["state"]))
         else:
             values[name] = content["value"]
+    if not values.keys() <= vars(start).keys():
+        raise CheckpointError(
+            f"the state is of another version of {rule}, whose arithmetic was different; begin "
+            "anew, or go on with the fedhaw that made it."
+        )
     return kind(**values)
 
 

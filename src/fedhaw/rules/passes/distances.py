@@ -42,6 +42,31 @@ def update_products(
     return along, squares
 
 
+def mean_and_gram(w: Array, W: Array, weights: Vector) -> tuple[Array, Vector]:
+    """The mean of the updates g_k = W_k - w, and how they lie to each other, in one read of W.
+
+    Args:
+        w: (P,) the global model.
+        W: (K, P) the client models.
+        weights: (K,) of the mean.
+
+    Returns:
+        (P,) sum_k weights_k g_k and (K, K) <g_j, g_k>. The updates live only in cache.
+    """
+    xp, row, K = namespace(W), like(W, weights), W.shape[0]
+    mean = vector_like(w)
+
+    def measured(block: slice, room: Array) -> tuple[Array, ...]:
+        updates = xp.subtract(W[:, block], w[block], out=room)
+        mean[block] = row @ updates
+        # The square of a 16-bit number soon leaves its type.
+        wide = updates if updates.itemsize > 2 else astype(updates, xp.float32)
+        return (xp.reshape(wide @ wide.T, (-1,)),)
+
+    (sums,) = _sums_by_layer(W, [slice(0, w.shape[0])], measured)
+    return mean, sums.reshape(K, K)
+
+
 def spread(
     w: Array, W: Array, weights: Vector, layers: Sequence[slice]
 ) -> tuple[Vector, Vector, Vector, Array]:
