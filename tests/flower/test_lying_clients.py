@@ -65,3 +65,40 @@ def test_a_server_that_goes_on_knows_how_long_updates_were(
     again = strategy()
     again.start(flower.Grid({0: honest, 1: flower.moving("1", 1e6)}), arrays, num_rounds=3)
     assert list(again.reports[-1].lost) == ["1"]
+
+
+def test_what_a_client_says_of_its_data_counts_up_to_a_limit(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    clients = {n: flower.moving(str(n), 0.1, 10 + n) for n in range(9)}
+    clients[9] = flower.moving("boaster", 0.5, 1e12)
+    strategy = RuleStrategy(fedhaw.FedHAW(0.1, 1e-3, 1e-2), fraction_evaluate=0.0)
+    strategy.start(flower.Grid(clients), arrays, num_rounds=3)
+    for record in strategy.reports:
+        assert record.weights["boaster"] < 0.6  # 140 of 266, and what the rule learns
+        assert record.note is not None
+        assert "client boaster says it has 1e+12 examples; 140 count" in record.note
+
+
+@pytest.mark.parametrize(
+    ("settings", "weight"),
+    [({"examples_limit": 0}, 1.0), ({"examples_limit": 0, "max_examples": 10}, 0.25)],
+)
+def test_the_limits_on_examples_can_be_set(
+    flower: SimpleNamespace, arrays: ArrayRecord, settings: dict[str, Any], weight: float
+) -> None:
+    clients = {n: flower.moving(str(n), 0.1, 10) for n in range(3)}
+    clients[9] = flower.moving("boaster", 0.1, 1e12)
+    strategy = RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0, **settings)
+    strategy.start(flower.Grid(clients), arrays, num_rounds=1)
+    assert strategy.reports[0].weights["boaster"] == pytest.approx(weight)
+
+
+def test_a_federation_whose_sizes_differ_within_the_limit_is_left_alone(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    clients = {n: flower.moving(str(n), 0.1, count) for n, count in enumerate((5, 10, 20, 90))}
+    strategy = RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0)
+    strategy.start(flower.Grid(clients), arrays, num_rounds=1)
+    assert strategy.reports[0].weights["3"] == pytest.approx(90 / 125)
+    assert strategy.reports[0].note is None

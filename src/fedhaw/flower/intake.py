@@ -18,6 +18,7 @@ import numpy as np
 from flwr.app import Array, Message, MetricRecord
 from numpy.typing import NDArray
 
+from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.layout import WireLayout
 from fedhaw.flower.replies import NO_REPLY, Refusal, read
 from fedhaw.flower.roster import Roster, order, unknown_client
@@ -58,6 +59,7 @@ class Uploads:
         contributions: of the clients that answered, by name.
         lost: why each lost client was lost, by name, or by node where no name is known.
         guard: the guard on long updates, which knows of this round.
+        events: what else there is to say of the round, a sentence each.
     """
 
     clients: tuple[str, ...]
@@ -67,6 +69,7 @@ class Uploads:
     contributions: dict[str, Contribution]
     lost: dict[str, str]
     guard: LengthGuard = field(default_factory=LengthGuard)
+    events: Sequence[str] = ()
 
 
 @dataclass
@@ -81,6 +84,7 @@ class Intake:
         roster: who is who; learns from the replies.
         examples_key: the metric that holds the number of examples.
         guard: refuses absurdly long updates.
+        examples_limit: bounds what clients say of their data.
         drops: clients whose uploads are to count as lost though they have arrived.
         hurry: all replies are in memory anyway, so one may be copied while the next is looked at;
             otherwise each is let go before the next is taken.
@@ -93,6 +97,7 @@ class Intake:
     roster: Roster
     examples_key: str
     guard: LengthGuard = field(default_factory=LengthGuard)
+    examples_limit: ExamplesLimit = field(default_factory=ExamplesLimit)
     drops: Callable[[str], bool] = lambda client: False
     hurry: bool = False
     bytes_received: int = 0
@@ -159,6 +164,7 @@ class Intake:
         examples = self.roster.examples
         # Nobody knows the weight of a client that has never been heard of: it stays out.
         clients = sorted({*answered, *(c for c in lost if c in examples)}, key=order)
+        counted, events = self.examples_limit.counted({c: examples[c] for c in clients})
         node_of = {**lost_nodes, **answered}
         sources = [self._rows[node_of[client]] for client in clients]
         models = _gather(self.matrix, sources)
@@ -168,11 +174,12 @@ class Intake:
         return Uploads(
             clients=tuple(clients),
             models=models,
-            examples=np.array([examples[client] for client in clients], dtype=np.float64),
+            examples=np.array([counted[client] for client in clients], dtype=np.float64),
             received=np.array([client in answered for client in clients], dtype=np.bool_),
             contributions={c: self._contributions[answered[c]] for c in clients if c in answered},
             lost={client: lost[client] for client in sorted(lost, key=order)},
             guard=self.guard,
+            events=events,
         )
 
     def _node(self, reply: Message) -> int | None:

@@ -24,6 +24,8 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedhaw.flower.aggregator import Aggregator
 from fedhaw.flower.cohort import EVALUATION, TRAINING, Recruiter, TooFew, ask
 from fedhaw.flower.evaluation import Evaluations
+from fedhaw.flower.examples import LIMIT as EXAMPLES_LIMIT
+from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.exchange import exchange
 from fedhaw.flower.history import complaints, flower_metrics
 from fedhaw.flower.intake import Intake, Question
@@ -74,6 +76,9 @@ class RuleStrategy(Strategy):
             as lost, and keeps its weight; only where every node is asked in every round.
         length_limit: how many times as long as is usual an update may be before it is refused, and
             counts as lost; 0 refuses none. See `fedhaw.rules.lengths`.
+        examples_limit: how many times the median of a round a client's number of examples may
+            count, because it is its own word and its weight; 0 for any.
+        max_examples: how many examples may count at most, whatever the others say.
         seed: of the draws when only a fraction of the nodes takes part.
         node_clients: which client each registered node speaks for, from the name under which
             `flwr supernode register` knows it; nobody else may then use these clients' ids.
@@ -119,6 +124,8 @@ class RuleStrategy(Strategy):
         too_few_nodes: TooFew = "stop",
         forget_after: int = 20,
         length_limit: float = LIMIT,
+        examples_limit: float = EXAMPLES_LIMIT,
+        max_examples: float | None = None,
         seed: int = 0,
         node_clients: Mapping[str, str] | None = None,
         roll_call: bool | None = None,
@@ -174,6 +181,7 @@ class RuleStrategy(Strategy):
         self._evaluations = Evaluations(
             self.roster, weighted_by_key, evaluate_metrics_aggr_fn or weighted_mean
         )
+        self._examples_limit = ExamplesLimit(examples_limit, max_examples)
         self._questions: list[Question] = []
         self._bytes_sent = 0
         self._absent = 0
@@ -249,6 +257,7 @@ class RuleStrategy(Strategy):
             roster=self.roster,
             examples_key=settings.examples_key,
             guard=aggregator.guard,
+            examples_limit=self._examples_limit,
             drops=partial(settings.drops, server_round),
             hurry=isinstance(replies, list),
         )
@@ -273,7 +282,7 @@ class RuleStrategy(Strategy):
                 client_loss=finite(losses.keys(), losses.values()),
                 seconds={"train": received - begin, "aggregate": time.perf_counter() - received},
                 bytes={"up": bytes_received, "down": self._bytes_sent},
-                note=outcome.note,
+                note="; ".join([*uploads.events, *filter(None, [outcome.note])]) or None,
             )
         )
         log.info("aggregate_train: %d models, %d lost", len(survivors), len(lost))
