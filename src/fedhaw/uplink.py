@@ -213,24 +213,39 @@ class RecordedUplink:
         )
 
 
-def uplink_of(what: "Uplink | float | str | os.PathLike[str] | None") -> Uplink | None:
-    """An uplink from what a user may write for one.
+KINDS = ("letter", "bursty")
+"""The uplinks that are known by name."""
+
+
+def uplink_of(
+    what: "Uplink | float | str | os.PathLike[str] | None",
+    loss_rate: float = 0.0,
+    burst: float = 3.0,
+) -> Uplink | None:
+    """An uplink from what a user may write for one; None is one that never fails.
 
     Args:
-        what: None for one that never fails, the letter's p_e, the path of a trace, or an uplink.
+        what: None, "letter" or "bursty", the letter's p_e, the path of a trace, or an uplink.
+        loss_rate: p_e of "letter", or the share of all uploads that "bursty" loses.
+        burst: mean rounds of a burst, for "bursty".
 
     Raises:
         InvalidUplink: it is none of these.
     """
     if what is None or (isinstance(what, Uplink) and not isinstance(what, type)):
         return what
+    if isinstance(what, str) and what in KINDS:
+        if not loss_rate:
+            return None
+        letter = what == "letter"
+        return LetterUplink(loss_rate) if letter else BurstyUplink.bursts(loss_rate, burst)
     if isinstance(what, (str, os.PathLike)):
         return RecordedUplink.read(what)
     if isinstance(what, Real) and not isinstance(what, bool):
         return LetterUplink(float(what))
     raise InvalidUplink(
-        f"uplink is {what!r}; give None, the letter's p_e, the path of a trace, or an uplink such "
-        "as BurstyUplink."
+        f"uplink is {what!r}; give None, letter, bursty, the letter's p_e, the path of a "
+        "trace, or an uplink such as BurstyUplink."
     )
 
 

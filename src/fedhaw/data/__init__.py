@@ -1,6 +1,6 @@
 """Where samples come from, and who holds which."""
 
-from fedhaw.data.by_name import split
+from fedhaw.data.by_name import SPLITS, split
 from fedhaw.data.dataset import Dataset, from_arrays, from_table, stratified_split
 from fedhaw.data.errors import DataError, DownloadError
 from fedhaw.data.features import frozen_features
@@ -16,13 +16,16 @@ from fedhaw.data.partitions import (
 )
 from fedhaw.data.proxy import proxy_split
 from fedhaw.data.scales import ScaledInputs, scaled, scaled_part
+from fedhaw.data.selection import beginning, with_noisy_clients
 from fedhaw.data.sources import load, names, search_folders
 
 __all__ = [
+    "SPLITS",
     "DataError",
     "Dataset",
     "DownloadError",
     "ScaledInputs",
+    "beginning",
     "by_holder",
     "dirichlet",
     "from_arrays",
@@ -43,5 +46,6 @@ __all__ = [
     "shards",
     "split",
     "stratified_split",
+    "with_noisy_clients",
     "write_partition",
 ]

@@ -17,6 +17,9 @@ from fedhaw.data.partitions import (
 
 Split: TypeAlias = Literal["letter", "dirichlet", "iid", "shards", "holders"]
 
+SPLITS: tuple[str, ...] = get_args(Split)
+"""The splits by name."""
+
 DEFAULT_CLIENTS = 10
 
 
@@ -72,7 +75,7 @@ def split(
     file, dot, name = how.partition(".npz")
     if not dot:
         raise DataError(
-            f"There is no split {how!r}; choose one of: {', '.join(get_args(Split))}, or FILE.npz."
+            f"There is no split {how!r}; choose one of: {', '.join(SPLITS)}, or FILE.npz."
         )
     whole = labels if dataset.whole_labels is None else dataset.whole_labels
     parts = read_partition(file + dot, name.removeprefix(":") or None, len(whole))
