@@ -44,15 +44,12 @@ PEER = '''
 
 import json, time
 from pathlib import Path
-import torch
 from flwr.app import MetricRecord
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
-from fedhaw.data import proxy_split, scaled_part
-from fedhaw.experiments.federation import load_data
 from fedhaw.flower.client import to_arrays, to_vector
-from fedhaw.models import Evaluator, Layout
-from fedhaw_app.federation import module_of, recipe_of
+from fedhaw.models import Evaluator
+from fedhaw_app.federation import federation_of
 from fedhaw_app.server import main as ours
 
 app = ServerApp()
@@ -68,24 +65,22 @@ class Counting(FedAvg):
 
 @app.main()
 def main(grid, context):
-    config, recipe = context.run_config, recipe_of(context)
+    config = context.run_config
     if config["peer"] != "flower":
         return ours(grid, context)
-    dataset, module = load_data(recipe), module_of(recipe)
-    layout = Layout.of(module, recipe.buffers)
-    rest = torch.from_numpy(proxy_split(len(dataset.y_test), dataset.classes)[1])
-    x = torch.from_numpy(scaled_part(dataset, "test", recipe.input_scale))[rest]
-    y = torch.from_numpy(dataset.y_test)[rest]
-    evaluator = Evaluator(module, layout)
+    _, federation = federation_of(context)
+    clients, rounds = federation.clients, federation.settings["rounds"]
+    layout, (x,), y = federation.layout, federation.x_test.values(), federation.y_test
+    evaluator = Evaluator(federation.module, layout)
     out = Path(config["out"]) / "history.jsonl"
     out.parent.mkdir(parents=True, exist_ok=True)
     began = [time.perf_counter()]
-    strategy = Counting(fraction_evaluate=0.0, min_available_nodes=recipe.clients)
+    strategy = Counting(fraction_evaluate=0.0, min_available_nodes=clients)
     def evaluate(server_round, arrays):
         now = time.perf_counter()
         accuracy = evaluator(to_vector(layout, arrays), x, y)["accuracy"]
         line = {"kind": "round", "round": server_round - 1, "evaluation": {"accuracy": accuracy},
-                "lost": [str(k) for k in range(recipe.clients) if str(k) not in strategy.got],
+                "lost": [str(k) for k in range(clients) if str(k) not in strategy.got],
                 "seconds": {"train": now - began[0]}}
         began[0] = now
         if server_round:
@@ -94,7 +89,7 @@ def main(grid, context):
         strategy.min_available_nodes = 1
         strategy.min_train_nodes = 1
         return MetricRecord({"accuracy": accuracy})
-    strategy.start(grid, to_arrays(layout, layout.flatten(module)), num_rounds=recipe.rounds,
+    strategy.start(grid, to_arrays(layout, federation.initial_model), num_rounds=rounds,
                    timeout=float(config["round-deadline"]), evaluate_fn=evaluate)
     with out.open("a") as file:
         file.write(json.dumps({"kind": "end"}) + "\\n")

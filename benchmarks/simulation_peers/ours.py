@@ -4,9 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedhaw.clients import LocalUpdate
-from fedhaw.models import Layout
+from fedhaw.data import from_arrays
 from fedhaw.rules import FedAvg, Round
+from fedhaw.settings import fill
+from fedhaw.simulation import Federation
 from fedhaw.simulation.engines import create
 from simulation_peers.workload import Rounds, Workload
 
@@ -25,20 +26,19 @@ class Opaque(nn.Module):
 
 def rounds(work: Workload, engine: str, opaque: bool = False) -> Rounds:
     module = Opaque(work.module()) if opaque else work.module()
-    layout = Layout.of(module)
-    rule = FedAvg()
-    trainer = create(
-        engine,
-        module=module,
-        layout=layout,
-        update=LocalUpdate(eta=work.eta, batch=work.batch),
-        x=work.x,
-        y=work.y,
-        parts=work.parts,
-        seed=0,
-    )
-    model, state = layout.flatten(module), rule.init()
-    buffers = [torch.empty(work.cohort, layout.size) for _ in range(2)]
+    x, y = work.x.numpy(), work.y.numpy()
+    given: dict[str, object] = {
+        "data": from_arrays(x, y, x[:1000], y[:1000]),
+        "model": module,
+        "split": work.parts,
+        "eta": work.eta,
+        "batch": work.batch,
+        "engine": engine,
+    }
+    federation = Federation.prepare(fill(given, objects=True))
+    rule, trainer = FedAvg(), create(federation)
+    model, state = federation.initial_model, rule.init()
+    buffers = [torch.empty(work.cohort, len(model)) for _ in range(2)]
     draw = np.random.default_rng(0)
     sizes = np.array([len(part) for part in work.parts])
     index = 0

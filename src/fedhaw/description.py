@@ -26,9 +26,7 @@ _NAMES = {
 }
 """How classes other than rules are called in a history, where lower case is not enough."""
 
-_MAY_CHANGE = ("rounds",)
-_NEW_TO_THE_FIRST_VERSION = ("length_limit",)
-"""Settings that a run of the first version did not have, and goes on with nevertheless."""
+_MAY_CHANGE = ("rounds", "deadline")
 
 
 def describe(thing: object) -> Any:
@@ -103,11 +101,10 @@ def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tup
     not have.
     """
     old, new = _flat(theirs), _flat(ours)
-    may_differ = {*_MAY_CHANGE, *(name for name in _NEW_TO_THE_FIRST_VERSION if name not in old)}
     return {
         name: (_printed(old, name), _printed(new, name))
         for name in dict.fromkeys([*old, *new])
-        if name not in may_differ and _differ(old.get(name), new.get(name))
+        if name not in _MAY_CHANGE and _differ(old.get(name), new.get(name))
     }
 
 

@@ -9,18 +9,24 @@ import pytest
 Call = Callable[..., Any]
 
 MISTAKES = [
-    (["compare", "--alpha", "-1"], "--alpha is -1.0; it must be above 0."),
-    (["compare", "--rounds", "x"], "'x' is not a valid integer"),
-    (["compare", "--rounds", "0"], "--rounds is 0; it must be 1 or more."),
-    (["compare", "--clients", "0"], "--clients is 0; it must be 1 or more."),
+    (["compare", "--alpha", "-1"], "--alpha is -1; it must be a number above 0."),
+    (
+        ["compare", "--rounds", "x"],
+        "--rounds is 'x'; it must be a whole number from 1 to 1000000000.",
+    ),
+    (["compare", "--rounds", "0"], "--rounds is 0; it must be a whole number from 1"),
+    (["compare", "--clients", "0"], "--clients is 0; it must be a whole number from 1"),
     (["compare", "--clients", "100000"], "choose a number of clients from 1 to"),
-    (["compare", "--loss-rate", "1.5"], "--loss-rate is 1.5; it must be 1 or less."),
+    (["compare", "--loss-rate", "1.5"], "--loss-rate is 1.5; it must be a number from 0 to 1."),
     (["compare", "--rules", "fedhav"], "There is no rule 'fedhav'; did you mean fedhaw?"),
     (["compare", "--rules", "fedavg,fedavg"], "The rule fedavg is named twice"),
     (["compare", "--rules", ","], "There is no rule to compare"),
     (["compare", "--seeds", "0"], "--seeds is '0'; it must be from 1 to 1000"),
     (["compare", "--seeds", "a"], "--seeds is 'a'; it must be how many"),
     (["compare", "--seeds", "1,1"], "each one once"),
+    (["compare", "--seeds", "4294967296,"], "--seeds is 4294967296; it must be a whole number"),
+    (["compare", "--rounds", "9" * 5000], "--rounds is '999"),
+    (["run", "--seed", "4294967296"], "--seed is 4294967296; it must be a whole number from 0"),
     (["compare", "--engine", "gpu"], "--engine is 'gpu'; it must be one of"),
     (["compare", "--model", "resnet"], "There is no model named 'resnet'"),
     (["compare", "--client-update", "sdg"], "There is no client update named 'sdg'"),
@@ -73,8 +79,10 @@ def test_a_wrong_recipe_names_the_file_and_a_wrong_flag_the_flag(
     call: Call, tmp_path: Path
 ) -> None:
     (tmp_path / "r.toml").write_text("alpha = -1\n")
-    assert "alpha in r.toml is -1; it must be above 0." in call("run", "r.toml").err
-    assert "--alpha is -2.0; it must be above 0." in call("run", "r.toml", "--alpha", "-2").err
+    assert "alpha in r.toml is -1; it must be a number above 0." in call("run", "r.toml").err
+    assert (
+        "--alpha is -2; it must be a number above 0." in call("run", "r.toml", "--alpha", "-2").err
+    )
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/nothing"])

@@ -183,7 +183,7 @@ def test_own_data_model_and_client_update(call: Call, folder: Path, engine: str)
     assert first["lost"] == {}
     ended = call("run", *flags, "--client-update", "own.py:LOCAL", "--eta", "0.3", "--out", "b")
     assert ended.code == 0, ended.err
-    update = _lines(folder / "b")[0]["config"]["update"]
+    update = _lines(folder / "b")[0]["config"]["client_update"]
     assert (update["eta"], update["weight_decay"]) == (0.3, 0.5)
 
 

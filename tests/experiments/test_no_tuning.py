@@ -111,7 +111,7 @@ def test_every_cell_that_was_promised_is_there(tmp_path: Path) -> None:
     count = {name: sum(cell.data == name for cell in cells) for name in data_names()}
     assert count == {"mnist-5k": 21, "mnist": 12, "cifar10": 2, "dogs": 4}
     assert len({cell.key for cell in cells}) == len(cells)
-    assert {cell.recipe.client_update for cell in cells} == {"sgd", "sgd-wd", "adam"}
+    assert {cell.recipe.settings["client_update"] for cell in cells} == {"sgd", "sgd-wd", "adam"}
     quick = next(cell for cell in cells if cell.data == "mnist-5k")
     assert len(quick.seeds) == 5
     assert quick.seeds_of("fedlaw") == (5, 6, 7)

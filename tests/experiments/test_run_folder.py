@@ -24,7 +24,7 @@ def finished(path: Path) -> RunFolder:
 
 
 def test_a_changed_option_is_noticed(tmp_path: Path) -> None:
-    other = Recipe.of({**RECIPE.model_dump(), "rule": {"name": "fedlws"}})
+    other = RECIPE.with_(rule="fedlws")
     with pytest.raises(RunFolderError, match=r"rule\.options\.clip = \[0\.5, 2\.0\], not None"):
         finished(tmp_path).finished(other, DATA)
     with pytest.raises(RunFolderError, match="rounds = 2, not 1"):
@@ -46,7 +46,8 @@ def test_a_folder_of_the_first_version_is_still_the_same_run(tmp_path: Path) -> 
     folder = finished(tmp_path)
     file = tmp_path / "recipe.json"
     stored = json.loads(file.read_text())
-    del stored["recipe"]["length_limit"]
+    assert "length_limit" not in stored["recipe"], "as in the first version, which had none"
+    stored["recipe"]["length_limit"] = 10.0  # stated, where it is the default, changes nothing
     file.write_text(json.dumps(stored))
     assert folder.finished(RECIPE, DATA)
     folder.claim(RECIPE, DATA)

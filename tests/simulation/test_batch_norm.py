@@ -86,7 +86,7 @@ def test_statistics_are_averaged_with_the_rules_weights(run: Simulate) -> None:
 
     parts = [np.arange(10), np.arange(10, 40), np.arange(40, 60), np.arange(60, 120)]
     settings: dict[str, Any] = {"model": normalised, "split": parts, "clients": None, "rounds": 1}
-    history = run(Watching(), update=fixed, buffers="average", **settings)
+    history = run(Watching(), client_update=fixed, buffers="average", **settings)
     assert history.model is not None
     expected = (10 * 10 + 30 * 30 + 20 * 20 + 60 * 60) / 120
     np.testing.assert_allclose(history.model[-5:], expected, rtol=1e-6)

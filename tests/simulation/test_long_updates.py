@@ -41,7 +41,7 @@ SPLIT = [range(0, 30), range(30, 61), range(61, 93), range(93, 120)]
 
 def lying(run: Any, rule: Any, times: float, **settings: Any) -> History:
     update = Lying(len(SPLIT[LIAR]), times)
-    return run(rule, split=SPLIT, update=update, **settings)  # type: ignore[no-any-return]
+    return run(rule, split=SPLIT, client_update=update, **settings)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("times", [-100.0, 1e6, 1e17])
@@ -71,7 +71,7 @@ def test_a_resumed_run_remembers_how_long_updates_are(run: Any, tmp_path: Any) -
     whole = lying(run, fedhaw.FedAvg(), 1e6, **settings)
     last = max(t for t, record in enumerate(whole.records) if str(LIAR) in record.lost)
     update = Lying(len(SPLIT[LIAR]), 1e6)
-    out = {"out": tmp_path, "split": SPLIT, "update": update}
+    out = {"out": tmp_path, "split": SPLIT, "client_update": update}
     run(fedhaw.FedAvg(), **out, **{**settings, "rounds": last})
     resumed = run(fedhaw.FedAvg(), **out, **settings)
     assert whole.lost.sum() > 0

@@ -23,7 +23,6 @@ from fedhaw.reports.figures import draw_all
 from fedhaw.reports.page import page_data
 from fedhaw.rules.base import Metrics
 from fedhaw.simulation.evaluation import MOST_CLIENTS
-from fedhaw.simulation.federation import InvalidSimulation
 
 Simulate = Callable[..., History]
 
@@ -211,5 +210,5 @@ def test_a_run_that_goes_on_must_measure_the_same(run: Simulate, tmp_path: Path)
 
 
 def test_per_client_accuracy_is_yes_or_no(run: Simulate) -> None:
-    with pytest.raises(InvalidSimulation, match="per_client_accuracy is 1; it must be True or F"):
+    with pytest.raises(FedhawError, match="per_client_accuracy is 1; it must be true or false"):
         run(FedAvg(), per_client_accuracy=1)

@@ -199,14 +199,14 @@ def test_when_all_checkpoints_are_damaged_the_way_out_is_named(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"eta": 0.2}, r"update\.eta: 0\.1 vs 0\.2"),
+        ({"eta": 0.2}, r"client_update\.eta: 0\.1 vs 0\.2"),
         ({"seed": 1}, "seed: 0 vs 1"),
         ({"uplink": 0.3}, r"uplink\.p_e: nothing vs 0\.3"),
         ({"model": "mlp-6"}, "model: 'mlp-5' vs 'mlp-6'"),
         ({"cohort": 2}, "cohort: None vs 2"),
         ({"stand_in": "none"}, "stand_in: 'global' vs 'none'"),
         ({"split_seed": 9}, "parts: "),
-        ({"update": "adam"}, r"update\.optimiser: 'sgd' vs 'adam'"),
+        ({"client_update": "adam"}, r"client_update\.optimiser: 'sgd' vs 'adam'"),
         ({"engine": "stacked"}, "arithmetic: 'one by one' vs 'stacked'"),
         ({"rule": FedHAW(0.1, 1e-2, 2e-1)}, r"rule\.eta_lambda: 0\.1 vs 0\.2"),
         ({"rule": Renewed(0.1, 1e-2, 1e-1)}, r"rule\.version: nothing vs 2"),

@@ -280,7 +280,9 @@ def test_a_failing_client_is_lost_and_the_run_goes_on(
     run: Simulate, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = [np.arange(30), np.arange(30, 60), np.arange(60, 70), np.arange(70, 120)]
-    history = run(FedHAW(0.1, 1e-3, 1e-3), update=failing, split=parts, clients=None, rounds=8)
+    history = run(
+        FedHAW(0.1, 1e-3, 1e-3), client_update=failing, split=parts, clients=None, rounds=8
+    )
     reasons = [record.lost.get("2") for record in history.records]
     assert set(reasons) == {"exception: ValueError: no power", "not finite"}
     assert all(set(record.lost) == {"2"} for record in history.records)
@@ -315,7 +317,12 @@ def test_a_mistake_that_every_client_makes_stops_the_run(
     run: Simulate, engine: str, update: Any, says: str
 ) -> None:
     with pytest.raises(FedhawError) as caught:
-        run(FedAvg(), update=update, engine=engine, workers=1 if engine == "processes" else None)
+        run(
+            FedAvg(),
+            client_update=update,
+            engine=engine,
+            workers=1 if engine == "processes" else None,
+        )
     assert says in str(caught.value)
 
 
@@ -332,7 +339,7 @@ def test_a_run_in_which_everybody_fails_for_a_reason_of_their_own_ends_where_it_
         return FedAvg()
 
     parts = [np.arange(30), np.arange(30, 60), np.arange(60, 70), np.arange(70, 120)]
-    history = run(rule, update=broken, split=parts, rounds=2)
+    history = run(rule, client_update=broken, split=parts, rounds=2)
     assert history.lost.tolist() == [4, 4]
     assert history.model is not None
     assert history.model.tobytes() == started[0].numpy().tobytes()
@@ -359,12 +366,11 @@ def test_a_model_the_rule_refuses_is_a_lost_one(tiny: Dataset) -> None:
 
         def close(self) -> None: ...
 
-    loop = Loop(
-        federation, FedAvg(), Careless(), None, "global", None, 0, 1, ModelEvaluation(federation)
-    )
+    loop = Loop(federation, FedAvg(), Careless(), ModelEvaluation(federation))
     progress = Progress(0, federation.initial_model, FedAvg().init())
     records: list[RoundRecord] = []
-    loop.play(progress, 2, lambda record, _: records.append(record))
+    federation.settings["rounds"] = 2
+    loop.play(progress, lambda record, _: records.append(record))
     assert [record.lost for record in records] == [{"1": "not finite"}] * 2
     assert torch.isfinite(progress.model).all()
 
@@ -402,7 +408,7 @@ def test_a_users_module_starts_from_its_own_values(run: Simulate) -> None:
 
 
 def test_an_update_may_bring_its_own_numbers(run: Simulate) -> None:
-    own = run(FedAvg(), update=LocalUpdate(eta=0.1, batch=8))
+    own = run(FedAvg(), client_update=LocalUpdate(eta=0.1, batch=8))
     assert same(own, run(FedAvg()))
 
 

@@ -58,8 +58,8 @@ def expected(rounds: int, lost: dict[int, set[int]]) -> tuple[NDArray[Any], list
 
 
 def test_equals_the_simulator(three_nodes: Any, tmp_path: Path) -> None:
-    from fedhaw.experiments.federation import run_recipe
     from fedhaw.experiments.recipe import read_recipe
+    from fedhaw.experiments.running import run_recipe
     from fedhaw.simulation import History
 
     three_nodes.run(EXAMPLE, rounds=3, out=tmp_path, round_deadline=120.0)

@@ -30,8 +30,8 @@ flower = _loaded("flower_processes")
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs flwr[simulation]")
 def test_equals_the_simulator_with_cohorts_and_losses(tmp_path: Path) -> None:
-    from fedhaw.experiments.federation import run_recipe
     from fedhaw.experiments.recipe import read_recipe
+    from fedhaw.experiments.running import run_recipe
 
     app, out = tmp_path / "app", tmp_path / "out"
     flower.copy_app(EXAMPLE, app)

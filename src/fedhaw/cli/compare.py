@@ -12,6 +12,7 @@ import typer
 from fedhaw.cli import options as flag
 from fedhaw.cli.exits import interruptible
 from fedhaw.rules.registry import OF_THE_LETTER, UnknownRule, find
+from fedhaw.settings import SETTINGS
 
 if TYPE_CHECKING:
     from fedhaw.experiments.compare import ComparePlan
@@ -34,39 +35,25 @@ EXAMPLES = """Examples:
 DEFAULT_RULES = ",".join((*OF_THE_LETTER, "fedhaw-auto"))
 
 
+@flag.with_settings(*(name for name in SETTINGS if name != "seed"))
 def compare(
-    data: flag.Data = None,
-    data_dir: flag.DataDir = None,
-    split: flag.Split = None,
-    alpha: flag.Alpha = None,
-    clients: flag.Clients = None,
-    cohort: flag.Cohort = None,
+    given: flag.Given,
     rules: flag.RuleNames = DEFAULT_RULES,
     rule_option: flag.RuleOptions = None,
-    loss_rate: flag.LossRate = None,
-    model: flag.Model = None,
-    rounds: flag.Rounds = None,
-    epochs: flag.Epochs = None,
-    batch: flag.Batch = None,
-    eta: flag.Eta = None,
-    client_update: flag.ClientUpdate = None,
-    per_client_accuracy: flag.PerClientAccuracy = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(
+            help="A TOML file with the same settings; flags go before it.",
+            rich_help_panel=flag.FEDERATION,
+            show_default=False,
+        ),
+    ] = None,
     seeds: Annotated[
         str,
         typer.Option(
             help="How many seeds, counted from 0, or which: 0,4,5.", rich_help_panel=flag.TRAINING
         ),
     ] = "5",
-    engine: flag.Engine = None,
-    workers: flag.Workers = None,
-    device: flag.Device = None,
-    recipe: Annotated[
-        Path | None,
-        typer.Option(
-            help="A TOML file with the same settings; flags go before it.",
-            rich_help_panel=flag.FEDERATION,
-        ),
-    ] = None,
     target: Annotated[
         float | None,
         typer.Option(
@@ -86,14 +73,7 @@ def compare(
     """
     from fedhaw.experiments.compare import ComparePlan, parse_seeds
 
-    flags = {
-        "data": data, "data_dir": data_dir, "split": split, "alpha": alpha, "clients": clients,
-        "cohort": cohort, "loss_rate": loss_rate, "model": model, "rounds": rounds,
-        "epochs": epochs, "batch": batch, "eta": eta, "client_update": client_update,
-        "per_client_accuracy": per_client_accuracy,
-        "engine": engine, "workers": workers, "device": device,
-    }  # fmt: skip
-    federation = flag.recipe_of(flags, recipe)
+    federation = flag.recipe_of(given, recipe)
     chosen = _rules(rules, rule_option or [], federation)
     numbers = parse_seeds(seeds)
     plan = ComparePlan(federation, chosen, numbers, out or _default_folder(federation))
@@ -165,7 +145,8 @@ def _default_folder(federation: "Recipe") -> Path:
     Rules and seeds are not in it, so that a comparison can be widened without running again.
     """
     plain = federation.with_(rule="fedavg", seed=0)
-    return Path("fedhaw-runs") / f"compare-{Path(federation.data).stem}-{plain.fingerprint()[:8]}"
+    data = Path(str(federation.settings["data"])).stem
+    return Path("fedhaw-runs") / f"compare-{data}-{plain.fingerprint()[:8]}"
 
 
 def check_target(target: float | None) -> None:
@@ -182,10 +163,13 @@ def how_to_go_on(out: Path) -> str:
 
 def describe(recipe: "Recipe") -> str:
     """The federation in a line."""
-    parts = [f"{recipe.data}", f"{recipe.clients} clients"]
-    if recipe.split in ("letter", "dirichlet"):
-        parts.append(f"D_alpha {recipe.alpha:g}")
-    if recipe.loss_rate:
-        parts.append(f"p_e = {recipe.loss_rate:g}")
-    parts.append(f"{recipe.rounds} rounds of {recipe.client_update}, eta {recipe.eta:g}")
+    said = recipe.settings
+    parts = [str(said["data"])]
+    if said["clients"] is not None:
+        parts.append(f"{said['clients']} clients")
+    if said["split"] in ("letter", "dirichlet"):
+        parts.append(f"D_alpha {said['alpha']:g}")
+    if said["loss_rate"]:
+        parts.append(f"p_e = {said['loss_rate']:g}")
+    parts.append(f"{said['rounds']} rounds of {said['client_update']}, eta {said['eta']:g}")
     return ", ".join(parts)

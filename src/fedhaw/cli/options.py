@@ -1,22 +1,23 @@
-"""Flags that several commands share, and how they become a recipe."""
+"""Flags that several commands share; those of the settings are made from their declaration."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedhaw.settings import SETTINGS, SPELLINGS, Setting
+from fedhaw.settings.table import default_text
+
 if TYPE_CHECKING:
     from fedhaw.experiments.recipe import Recipe
 
-FEDERATION, TRAINING, MACHINE, OUTPUT = "Federation", "Training", "Machine", "Output"
+FEDERATION, TRAINING, OUTPUT = "Federation", "Training", "Output"
 
-
-def complete_data(incomplete: str) -> list[str]:
-    """Data sets that begin so."""
-    from fedhaw.data import names
-
-    return [name for name in names() if name.startswith(incomplete)]
+_METAVARS = {"whole number": "INTEGER", "number": "FLOAT", "text": "TEXT", "list": "TEXT"}
 
 
 def complete_rules(incomplete: str) -> list[str]:
@@ -27,144 +28,21 @@ def complete_rules(incomplete: str) -> list[str]:
     return [before + comma + name for name in RULES if name.startswith(last)]
 
 
-def complete_updates(incomplete: str) -> list[str]:
-    """Client updates that begin so."""
-    from fedhaw.clients import UPDATES
+def complete(name: str) -> Callable[[str], list[str]]:
+    """What completes a setting: the values there are for it that begin so."""
+    setting = SETTINGS[name]
 
-    return [name for name in UPDATES if name.startswith(incomplete)]
+    def values(incomplete: str) -> list[str]:
+        known: Any = setting.choices
+        if setting.known:
+            module, _, attribute = setting.known.partition(":")
+            known = getattr(import_module(module), attribute)
+        return [value for value in (known() if callable(known) else known)
+                if value.startswith(incomplete)]  # fmt: skip
 
-
-def complete_models(incomplete: str) -> list[str]:
-    """Models that begin so."""
-    from fedhaw.models import MODELS
-
-    return [name for name in MODELS if name.startswith(incomplete)]
-
-
-def complete_engines(incomplete: str) -> list[str]:
-    """Engines that begin so."""
-    from fedhaw.simulation.engines import ENGINES
-
-    return [name for name in ENGINES if name.startswith(incomplete)]
+    return values
 
 
-Data = Annotated[
-    str | None,
-    typer.Option(
-        help="mnist-5k (the default; no download), mnist, fashion-mnist, cifar10, stanford-dogs, "
-        "FILE.npz, or a function of your own, file.py:Name.",
-        autocompletion=complete_data,
-        rich_help_panel=FEDERATION,
-        show_default=False,
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder to look for data in first; then $FEDHAW_DATA and a cache folder.",
-        rich_help_panel=FEDERATION,
-        show_default=False,
-    ),
-]
-Split = Annotated[
-    str | None,
-    typer.Option(
-        help="letter (the default), dirichlet, iid, shards, holders, or FILE.npz.",
-        rich_help_panel=FEDERATION,
-        show_default=False,
-    ),
-]
-Alpha = Annotated[
-    float | None,
-    typer.Option(
-        help="D_alpha: how unevenly classes are spread; smaller is more uneven. Default 0.1.",
-        rich_help_panel=FEDERATION,
-        show_default=False,
-    ),
-]
-Clients = Annotated[
-    int | None,
-    typer.Option(help="How many clients. Default 10.", rich_help_panel=FEDERATION),
-]
-Cohort = Annotated[
-    int | None,
-    typer.Option(
-        help="How many clients take part in a round, drawn anew each time. Default all.",
-        rich_help_panel=FEDERATION,
-    ),
-]
-LossRate = Annotated[
-    float | None,
-    typer.Option(
-        help="p_e: each client's upload is lost with a probability of its own, up to this. "
-        "Default 0.",
-        rich_help_panel=FEDERATION,
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="mlp, mlp-W-W, logistic, cnn, resnet18, resnet18-W, head, or your own, file.py:Name. "
-        "Default by data set.",
-        autocompletion=complete_models,
-        rich_help_panel=TRAINING,
-    ),
-]
-Rounds = Annotated[
-    int | None, typer.Option(help="Rounds. Default by data set.", rich_help_panel=TRAINING)
-]
-Epochs = Annotated[
-    int | None,
-    typer.Option(
-        help="Passes over its own data a client makes in a round. Default by data set.",
-        rich_help_panel=TRAINING,
-    ),
-]
-Batch = Annotated[
-    int | None,
-    typer.Option(help="Samples a training step. Default by data set.", rich_help_panel=TRAINING),
-]
-Eta = Annotated[
-    float | None,
-    typer.Option(help="The clients' learning rate. Default by data set.", rich_help_panel=TRAINING),
-]
-ClientUpdate = Annotated[
-    str | None,
-    typer.Option(
-        help="sgd, sgd-wd, adam, fedprox, fedprox+ one of the others, or your own, file.py:Name. "
-        "Default by data set.",
-        autocompletion=complete_updates,
-        rich_help_panel=TRAINING,
-    ),
-]
-PerClientAccuracy = Annotated[
-    bool | None,
-    typer.Option(
-        "--per-client-accuracy",
-        help="Also evaluate the global model on each client's own samples: mean, worst, spread.",
-        rich_help_panel=TRAINING,
-        show_default=False,
-    ),
-]
-Engine = Annotated[
-    str | None,
-    typer.Option(
-        help="auto (the default), sequential, processes or stacked.",
-        autocompletion=complete_engines,
-        rich_help_panel=MACHINE,
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        help="Worker processes of the processes engine. Default one a core.",
-        rich_help_panel=MACHINE,
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(help="Where to compute: cpu (the default), cuda, ...", rich_help_panel=MACHINE),
-]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -211,14 +89,77 @@ RuleOptions = Annotated[
     ),
 ]
 
+Given = Mapping[str, object]
+"""What the flags of settings say, by the settings' names; those that were not given are absent."""
+
+
+def with_settings(
+    *names: str, also: Mapping[str, Sequence[str]] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator that gives a command a flag for each of some settings.
+
+    The command receives what they say as its parameter `given`, in whose place they are listed.
+
+    Args:
+        names: which settings.
+        also: further spellings of some flags, by setting.
+    """
+    flags = [_flag(SETTINGS[name], (also or {}).get(name, ())) for name in names]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_flags(**values: Any) -> None:
+            said = {name: values.pop(name) for name in names}
+            given = {n: _read(SETTINGS[n], value) for n, value in said.items() if value is not None}
+            command(given=given, **values)
+
+        signature = inspect.signature(command, eval_str=True)
+        parameters: list[inspect.Parameter] = []
+        for own in signature.parameters.values():
+            parameters += flags if own.name == "given" else [own]
+        keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+        vars(with_flags)["__signature__"] = signature.replace(parameters=keywords)
+        with_flags.__annotations__ = {p.name: p.annotation for p in keywords}
+        return with_flags
+
+    return decorate
+
+
+def _flag(setting: Setting, also: Sequence[str]) -> inspect.Parameter:
+    spellings = [f"--{name}" for name, of in SPELLINGS.items() if of == setting.name]
+    names = [setting.flag, *spellings, *also]
+    if setting.kind == "switch":
+        names[0] += f"/--no-{setting.flag[2:]}"
+    # Numbers are read by `Setting.from_flag`: the sentence on a wrong one is then the same as in a
+    # file and in Python.
+    kind: Any = {"switch": bool, "list": list[str]}.get(setting.kind, str)
+    option = typer.Option(
+        *names,
+        help=f"{setting.help} Default {default_text(setting)}.",
+        metavar=_METAVARS.get(setting.kind),
+        autocompletion=complete(setting.name) if setting.choices or setting.known else None,
+        rich_help_panel=setting.panel,
+        show_default=False,
+    )
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, option],
+    )
+
+
+def _read(setting: Setting, value: object) -> object:
+    return setting.from_flag(value) if isinstance(value, str) else value
+
 
 def recipe_of(
-    flags: Mapping[str, Any], file: Path | None = None, rule: dict[str, object] | None = None
+    given: Given, file: Path | None = None, rule: dict[str, object] | None = None
 ) -> "Recipe":
     """The recipe that flags, and a file below them, describe.
 
     Args:
-        flags: values by key; None where a flag was not given.
+        given: what the flags say, by setting.
         file: a TOML file whose keys the flags replace.
         rule: the rule, if it was given by flags.
 
@@ -227,18 +168,12 @@ def recipe_of(
     """
     from fedhaw.experiments.recipe import Recipe, read_recipe_values
 
-    given = {
-        key: str(value) if isinstance(value, Path) else value
-        for key, value in flags.items()
-        if value is not None
-    }
-    if rule is not None:
-        given["rule"] = rule
+    said = dict(given) if rule is None else {**given, "rule": rule}
     values = read_recipe_values(file) if file is not None else {}
 
-    def where(key: str) -> str:
-        if key.partition(".")[0] in given or file is None:
+    def place(key: str) -> str:
+        if key.partition(".")[0] in said or file is None:
             return f"--{key.replace('_', '-')}"
         return f"{key} in {file}"
 
-    return Recipe.of({**values, **given}, where, str(file) if file else "")
+    return Recipe.of({**values, **said}, place, str(file) if file else "")

@@ -54,7 +54,7 @@ class SweepProgress:
         for job in jobs:
             row = self._rows[job.label]
             row.runs += 1
-            row.rounds += job.recipe.rounds
+            row.rounds += job.recipe.settings["rounds"]
         self._live = (
             Live(self._shown(), console=console, refresh_per_second=4, transient=True)
             if console.is_terminal
@@ -84,7 +84,7 @@ class SweepProgress:
         match event.kind:
             case "skipped":
                 row.runs_done += 1
-                row.rounds_done += job.recipe.rounds
+                row.rounds_done += job.recipe.settings["rounds"]
                 self._skipped += 1
             case "started":
                 row.current_round = 0
@@ -93,7 +93,7 @@ class SweepProgress:
                 self._take_round(event, row)
             case "finished":
                 # Rounds done before an interruption were not seen here; now they all are.
-                row.rounds_done += job.recipe.rounds - row.current_round
+                row.rounds_done += job.recipe.settings["rounds"] - row.current_round
                 row.runs_done += 1
                 self._line(job, row, at_once=True)
                 row.current_round = 0
@@ -111,7 +111,7 @@ class SweepProgress:
         row.rounds_timed += 1
         row.accuracy = record.evaluation.get("accuracy", row.accuracy)
         row.learnt = ", ".join(f"{name} {_short(v)}" for name, v in record.metrics.items())
-        if now < event.job.recipe.rounds:
+        if now < event.job.recipe.settings["rounds"]:
             self._line(event.job, row)
 
     def _seconds_left(self) -> float | None:
@@ -138,9 +138,10 @@ class SweepProgress:
         self._spoke = now
         accuracy = "" if row.accuracy is None else f", accuracy {row.accuracy:.2%}"
         learnt = f", {row.learnt}" if row.learnt else ""
-        done = f"round {row.current_round or job.recipe.rounds} of {job.recipe.rounds}"
+        seed, rounds = job.recipe.settings["seed"], job.recipe.settings["rounds"]
+        done = f"round {row.current_round or rounds} of {rounds}"
         self._console.print(
-            f"{job.label}, seed {job.recipe.seed}: {done}{accuracy}{learnt}{self._left()}",
+            f"{job.label}, seed {seed}: {done}{accuracy}{learnt}{self._left()}",
             highlight=False,
             markup=False,
         )

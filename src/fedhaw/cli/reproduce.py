@@ -34,10 +34,12 @@ def complete_targets(incomplete: str) -> list[str]:
     return [target for target in TARGETS if target.startswith(incomplete)]
 
 
+@flag.with_settings("data_dir", "engine", "workers", "device")
 def reproduce(
     target: Annotated[
         str, typer.Argument(help=" | ".join(TARGETS), autocompletion=complete_targets)
     ],
+    given: flag.Given,
     data: Annotated[
         str | None,
         typer.Option(
@@ -46,7 +48,6 @@ def reproduce(
             rich_help_panel=flag.FEDERATION,
         ),
     ] = None,
-    data_dir: flag.DataDir = None,
     scale: Annotated[
         str,
         typer.Option(
@@ -71,9 +72,6 @@ def reproduce(
             rich_help_panel=flag.TRAINING,
         ),
     ] = None,
-    engine: flag.Engine = None,
-    workers: flag.Workers = None,
-    device: flag.Device = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -103,13 +101,7 @@ def reproduce(
             raise typer.BadParameter("no-tuning is always matched", param_hint="--input-scale")
     tables: Any = {"all": TABLE_NAMES, "server-time": (), "no-tuning": ()}.get(target, (target,))
     names = _data(data, target)
-    given = {
-        "data_dir": None if data_dir is None else str(data_dir),
-        "device": device,
-        "engine": engine,
-        "workers": workers,
-    }
-    changes = tuple((key, value) for key, value in given.items() if value is not None)
+    changes = tuple(given.items())
     setting = Setting(scale, input_scale, changes)  # type: ignore[arg-type]  # checked above
     plan = ReproducePlan(tables, names, parse_seeds(seeds or "3"), setting, out)
     done: dict[str, Any] = {"tables": []}
@@ -117,7 +109,7 @@ def reproduce(
         if tables:
             done["tables"] = _tables(plan, as_json)
         if target in ("server-time", "all"):
-            done["server_time"] = _server_time(device or "cpu", out, as_json)
+            done["server_time"] = _server_time(str(given.get("device", "cpu")), out, as_json)
         if target == "no-tuning":
             own_seeds = None if seeds is None else parse_seeds(seeds)
             done = _no_tuning(NoTuningPlan(names, setting.scale, out, own_seeds, changes), as_json)

@@ -32,6 +32,9 @@ class Trainer:
         y: (N,) their labels.
         seed: the run's; with the client and the round it fixes all randomness.
         device: where to compute.
+
+    Attributes:
+        layout: how the model lies in the flat vector.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Trainer:
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
+        self.layout = layout
         self._seed = seed
         self._train: Callable[[Tensor, Tensor, torch.Generator], float]
         self._model: Learner | _OwnFunction

@@ -19,6 +19,7 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from fedhaw.names import advice
 from fedhaw.rules import ProxyLoss, Rule
 from fedhaw.rules.registry import RuleEntry, UnknownRule, find, name_of
+from fedhaw.settings import shown
 
 Family: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 """Which of the letter's three set-ups a federation is most like."""
@@ -152,7 +153,8 @@ def check_options(rule: RuleEntry, given: Mapping[str, object]) -> dict[str, obj
             checked[key] = TypeAdapter(hints[key]).validate_python(value)
         except ValidationError as error:
             raise UnknownRule(
-                f"The option {key} of {rule.name} is {value!r}; it must be {_written(hints[key])}."
+                f"The option {key} of {rule.name} is {shown(value)}; it must be "
+                f"{_written(hints[key])}."
             ) from error
         except PydanticUserError as error:
             raise UnknownRule(
@@ -222,7 +224,7 @@ def parse_option(text: str) -> tuple[str, object]:
         raise UnknownRule(f"A rule option is written key=value, such as alpha=3; got {text!r}.")
     try:
         parsed: object = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # no TOML, thousands of digits or of nested brackets
         parsed = value.strip()
     return key.strip(), parsed
 

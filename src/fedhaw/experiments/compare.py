@@ -1,6 +1,6 @@
 """Several rules on one federation, several seeds: same start, same split, same losses for all."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from fedhaw.reports.comparison import Comparison, Group
 from fedhaw.reports.comparison import load as load_comparison
 from fedhaw.reports.metrics import ACCURACY, BYTES_DOWN, BYTES_UP, LOST, SERVER, TRAIN, Metric
 from fedhaw.rules.registry import RULES
+from fedhaw.settings import SETTINGS
 
 RUNS = "runs"
 
@@ -45,7 +46,7 @@ class ComparePlan:
         return tuple(
             Job(
                 rule.entry.folder,
-                self.recipe.with_(rule=rule.model_dump(), seed=seed),
+                self.recipe.with_(rule=asdict(rule), seed=seed),
                 self.out / RUNS / rule.entry.folder / f"seed-{seed}",
             )
             for seed in self.seeds
@@ -90,8 +91,8 @@ def summary(
                 job.recipe.rule.name: job.recipe.described()["rule"]["options"] for job in plan.jobs
             },
             "seeds": list(plan.seeds),
-            "engine": plan.recipe.engine,
-            "workers": plan.recipe.workers,
+            "engine": plan.recipe.settings["engine"],
+            "workers": plan.recipe.settings["workers"],
             "target_accuracy": target,
             "out": str(plan.out),
         },
@@ -110,6 +111,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
         raise RecipeError(f"--seeds is {text!r}; it must be how many, or a list such as 0,4,5.")
     if "," in text:
+        seed = SETTINGS["seed"]
+        for part in parts:
+            seed.checked(int(part), "--seeds")
         return tuple(int(part) for part in parts)
     if not 1 <= int(parts[0]) <= 1000:
         raise RecipeError(f"--seeds is {text!r}; it must be from 1 to 1000, or a list of seeds.")

@@ -19,11 +19,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from fedhaw.experiments.recipe import Recipe, RecipeError
 from fedhaw.rules.registry import title_of
+from fedhaw.settings import InputScale
 
 DataName: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 TableName: TypeAlias = Literal["heterogeneous", "errors", "fedprox", "figure"]
 Scale: TypeAlias = Literal["full", "small", "tiny"]
-InputScale: TypeAlias = Literal["matched", "authors"]
 
 DATA_NAMES: tuple[DataName, ...] = get_args(DataName)
 TABLE_NAMES: tuple[TableName, ...] = get_args(TableName)
@@ -161,14 +161,15 @@ def _errors(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cel
 
 
 def _fedprox(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
-    update = "fedprox" if base.client_update == "sgd" else f"fedprox+{base.client_update}"
+    plain = base.settings["client_update"]
+    update = "fedprox" if plain == "sgd" else f"fedprox+{plain}"
     rows = {"fedavg": "FedProx", "fedhaw": "FedProx+HAW"}
     for rule, numbers in table[data].items():
         recipe = base.with_(
             alpha=table["alpha"], loss_rate=table["loss_rate"], client_update=update, rule=rule
         )
         for i, number in enumerate(numbers, start=1):
-            t = max(i * recipe.rounds // table["checkpoints"] - 1, 0)
+            t = max(i * recipe.settings["rounds"] // table["checkpoints"] - 1, 0)
             yield replace(_cell(rows[rule], f"t{i} = {t}", recipe, number), round_index=t)
 
 
@@ -183,7 +184,8 @@ def _figure(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cel
 
 
 def _cell(row: str, column: str, recipe: Recipe, number: float | None) -> Cell:
-    return Cell(row, column, recipe.rule.name, recipe, "matched", recipe.rounds - 1, number)
+    last = recipe.settings["rounds"] - 1
+    return Cell(row, column, recipe.rule.name, recipe, "matched", last, number)
 
 
 def _on_input_scales(

@@ -15,9 +15,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedhaw.experiments.federation import check_recipe, load_data
 from fedhaw.experiments.letter import SCALES, Scale
 from fedhaw.experiments.recipe import Recipe, RecipeError
+from fedhaw.experiments.running import load_data
 from fedhaw.experiments.scores import CellScores, Scores
 from fedhaw.experiments.standings import Standings
 from fedhaw.experiments.sweep import Event, Job, Watch, run_sweep
@@ -138,10 +138,11 @@ class NoTuningPlan:
         parts = []
         for data in self.data:
             recipe = self._cells_of(data)[0].recipe
-            epochs = "1 epoch" if recipe.epochs == 1 else f"{recipe.epochs} epochs"
+            rounds, epochs = recipe.settings["rounds"], recipe.settings["epochs"]
+            length = "1 epoch" if epochs == 1 else f"{epochs} epochs"
             parts.append(
                 f"{evidence()['data'][data]['title']}: {len(load_data(recipe).y_train):,} training "
-                f"samples, {recipe.rounds} rounds of {epochs}, {recipe.model}"
+                f"samples, {rounds} rounds of {length}, {recipe.settings['model']}"
             )
         return f"Scale {self.scale}. {'; '.join(parts)}."
 
@@ -182,10 +183,11 @@ def _recipes(base: Recipe, block: Mapping[str, Any]) -> Iterator[Recipe]:
 def _cell(
     data: str, title: str, scale: Scale, recipe: Recipe, seeds: tuple[int, ...]
 ) -> TuningCell:
-    update, noisy = recipe.client_update, recipe.noisy_clients
-    key = f"{data}-{scale}-alpha{recipe.alpha:g}-pe{recipe.loss_rate:g}-{update}-{recipe.eta:g}"
-    words = [title, f"D_alpha {recipe.alpha:g}", f"p_e {recipe.loss_rate:g}"]
-    words.append(f"{update} {recipe.eta:g}")
+    settings = recipe.settings
+    alpha, loss_rate, eta = settings["alpha"], settings["loss_rate"], settings["eta"]
+    update, noisy = settings["client_update"], settings["noisy_clients"]
+    key = f"{data}-{scale}-alpha{alpha:g}-pe{loss_rate:g}-{update}-{eta:g}"
+    words = [title, f"D_alpha {alpha:g}", f"p_e {loss_rate:g}", f"{update} {eta:g}"]
     if noisy:
         key += f"-noisy{noisy}"
         words.append(f"{noisy} noisy")
@@ -227,7 +229,7 @@ def no_tuning(plan: NoTuningPlan, watch: Watch = lambda event: None) -> Evidence
         FedhawError: something cannot be used; see `run_sweep`.
     """
     for data in plan.data:  # a missing data set is found out before the first run
-        check_recipe(next(cell.recipe for cell in plan.cells if cell.data == data))
+        load_data(next(cell.recipe for cell in plan.cells if cell.data == data))
     done: list[CellScores] = []
     rates: dict[str, float] = {}
     for cell in plan.cells:

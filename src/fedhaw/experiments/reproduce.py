@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedhaw.experiments.federation import load_data
 from fedhaw.experiments.letter import Cell, DataName, LetterTable, Setting, TableName, letter
 from fedhaw.experiments.letter import letter_table as cells_of
 from fedhaw.experiments.recipe import Recipe
+from fedhaw.experiments.running import load_data
 from fedhaw.experiments.sweep import Job, Watch, run_sweep
 from fedhaw.experiments.verdict import FLOOR, Verdict, verdict
 from fedhaw.files import write_text
@@ -69,12 +69,14 @@ class ReproducePlan:
 
     def job(self, table: LetterTable, recipe: Recipe, seed: int) -> Job:
         """One run of a table."""
-        place = f"alpha{recipe.alpha:g}-pe{recipe.loss_rate:g}"
+        settings = recipe.settings
+        place = f"alpha{settings['alpha']:g}-pe{settings['loss_rate']:g}"
         rule, name = recipe.rule.name, None
-        if "fedprox" in recipe.client_update:
+        if "fedprox" in str(settings["client_update"]):
             place += "-fedprox"
             name = "FedProx+HAW" if rule == "fedhaw" else "FedProx"
-        own = rule if recipe.input_scale == "matched" else f"{rule}-{recipe.input_scale}"
+        scale = settings["input_scale"]
+        own = rule if scale == "matched" else f"{rule}-{scale}"
         folder = self.out / "runs" / f"{table.data}-{self.setting.scale}" / place / own
         return Job(
             f"{table.data} {place} {own}",
@@ -168,7 +170,7 @@ def notice_of(table: LetterTable) -> str:
     recipe = table.cells[0].recipe
     here = len(load_data(recipe).y_train)
     whole = letter()["settings"][table.data]["letter_samples"]
-    if here < whole and recipe.train_samples is None:
+    if here < whole and recipe.settings["train_samples"] is None:
         what = "features" if table.data == "dogs" else "images"
         parts.append(
             f"{here:,} of the letter's {whole:,} training {what}"
@@ -210,7 +212,7 @@ def _result(plan: ReproducePlan, table: LetterTable, cell: Cell) -> Result:
 
 
 def _is_own_scale(cell: Cell) -> bool:
-    return cell.recipe.input_scale == cell.input_scale
+    return cell.recipe.settings["input_scale"] == cell.input_scale
 
 
 def _shown(table: LetterTable, notice: str, results: tuple[Result, ...]) -> Table:

@@ -17,6 +17,7 @@ from fedhaw.errors import FedhawError
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.files import write_text
 from fedhaw.history import FILE_NAME, has_ended
+from fedhaw.settings import of_today
 
 RECIPE_NAME = "recipe.json"
 FORMAT = 1
@@ -74,7 +75,7 @@ class RunFolder:
             return False
         wanted = {"recipe": recipe.described(), "data": _identity(dataset)}
         self._refuse_others(stored, json.loads(json.dumps(wanted, default=list)))
-        return stored["recipe"]["rounds"] == recipe.rounds and has_ended(self.history)
+        return stored["recipe"]["rounds"] == recipe.settings["rounds"] and has_ended(self.history)
 
     def _stored(self) -> dict[str, Any] | None:
         path = self.path / RECIPE_NAME
@@ -93,7 +94,7 @@ class RunFolder:
     def _refuse_others(self, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         of_data = changes(stored["data"], wanted["data"])
         different = {
-            **changes(stored["recipe"], wanted["recipe"]),
+            **changes(of_today(stored["recipe"]), wanted["recipe"]),
             **{f"data.{name}": values for name, values in of_data.items()},
         }
         done, rounds = stored["recipe"]["rounds"], wanted["recipe"]["rounds"]

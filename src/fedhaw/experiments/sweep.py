@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from fedhaw.experiments.federation import check_recipe, load_data, run_recipe
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.run_folder import RunFolder
+from fedhaw.experiments.running import load_data, prepare, run_recipe
 from fedhaw.history import RoundRecord
 from fedhaw.reports import TensorBoardLog
 
@@ -64,24 +64,26 @@ def run_sweep(jobs: Sequence[Job], watch: Watch = lambda event: None) -> None:
         FedhawError: data is missing, a folder holds something else, or the like. Whatever can be
             found out without training is found out before the first run starts.
     """
-    for recipe in {_federation(job.recipe): job.recipe for job in jobs}.values():
-        check_recipe(recipe)
     waiting = []
     for job in jobs:
         if RunFolder(job.folder).finished(job.recipe, load_data(job.recipe)):
             watch(Event("skipped", job))
         else:
             waiting.append(job)
+    # Rules and seeds share a federation; what is wrong with any of them is known before the first.
+    recipes = {_federation(job.recipe): job.recipe for job in waiting}
+    federations = {key: prepare(recipe) for key, recipe in recipes.items()}
     for job in waiting:
         RunFolder(job.folder).claim(job.recipe, load_data(job.recipe))
         watch(Event("started", job))
-        run_recipe(job.recipe, job.folder, _round_watcher(job, watch), job.name)
+        federation = federations[_federation(job.recipe)]
+        run_recipe(job.recipe, job.folder, _round_watcher(job, watch), job.name, federation)
         watch(Event("finished", job))
 
 
 def _federation(recipe: Recipe) -> str:
-    """The same for recipes that differ only in rule and seed, which are checked already."""
-    return recipe.with_(rule="fedavg", seed=0).fingerprint()
+    """The same for recipes that differ only in rule and seed."""
+    return repr({**recipe.settings, "seed": None})
 
 
 def _round_watcher(job: Job, watch: Watch) -> Callable[[RoundRecord], None]:
@@ -100,7 +102,7 @@ def also_to_tensorboard(folder: Path, watch: Watch) -> Iterator[Watch]:
     def both(event: Event) -> None:
         job = event.job
         if event.kind == "started":
-            name = f"seed-{job.recipe.seed}"
+            name = f"seed-{job.recipe.settings['seed']}"
             logs[job.folder] = TensorBoardLog(folder / job.label / name)
         elif event.kind == "round" and event.record is not None:
             logs[job.folder].on_round(event.record)

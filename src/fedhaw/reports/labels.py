@@ -6,14 +6,15 @@ from pathlib import Path
 
 from fedhaw.history import History, Json
 from fedhaw.rules.registry import RULES, title_of
+from fedhaw.settings import SETTINGS, of_today
 
 INCIDENTAL = frozenset(
     {
-        "seed", "seeds", "rules", "out", "folder", "path", "data_dir", "engine", "workers",
-        "threads", "device", "started", "checkpoint_every", "resume", "initial_model",
-        "parts", "metrics", "per_client_accuracy",
+        *(name for name, setting in SETTINGS.items() if setting.place_only),
+        *("seed", "seeds", "rules", "out", "folder", "path", "threads", "started", "resume"),
+        *("initial_model", "parts", "metrics", "per_client_accuracy"),
     }
-)  # fmt: skip
+)
 """Settings that may differ between the seeds of one group: they follow from the seed, or do not
 change what is computed."""
 
@@ -45,7 +46,7 @@ def sort_key(rule: str, label: str) -> tuple[int, str]:
 def settings(run: History) -> dict[str, str]:
     """The run's description and its rule's hyper-parameters, flat, as text."""
     flat: dict[str, str] = {}
-    described = {**run.run.config, "rule": dict(run.run.rule)}
+    described = {**of_today(run.run.config), "rule": dict(run.run.rule)}
     described.pop("name", None)
     _flatten(described, "", flat)
     return flat

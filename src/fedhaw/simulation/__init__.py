@@ -2,9 +2,9 @@
 
 from fedhaw.checkpoints import CheckpointError
 from fedhaw.history import History, HistoryError
-from fedhaw.simulation.federation import Federation, InvalidSimulation
-from fedhaw.simulation.run import simulate
-from fedhaw.simulation.stand_ins import StandIn
+from fedhaw.simulation.errors import InvalidSimulation
+from fedhaw.simulation.federation import Federation
+from fedhaw.simulation.run import run, simulate
 
 __all__ = [
     "CheckpointError",
@@ -12,6 +12,6 @@ __all__ = [
     "History",
     "HistoryError",
     "InvalidSimulation",
-    "StandIn",
+    "run",
     "simulate",
 ]

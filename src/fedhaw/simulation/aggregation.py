@@ -16,7 +16,7 @@ from torch import Tensor
 from fedhaw.models import Layout
 from fedhaw.rules import Round, Rule, aggregate_surviving
 from fedhaw.rules.buffers import averaged_buffers
-from fedhaw.simulation.engines.federation import one_thread
+from fedhaw.simulation.engines.threads import one_thread
 
 SMALL_ROUND = 4_000_000
 """Numbers in a round's matrix up to which one thread aggregates. More would wait for each other

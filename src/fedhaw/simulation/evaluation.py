@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedhaw.history import finite
 from fedhaw.models import EvaluationMetric, Evaluator
-from fedhaw.simulation.federation import Federation, InvalidSimulation, TrainingData
+from fedhaw.simulation.errors import InvalidSimulation
+from fedhaw.simulation.federation import Federation
 
 MOST_CLIENTS = 100
 """With more clients than these, only mean, worst and spread are written down."""
@@ -36,28 +37,23 @@ class ModelEvaluation:
     """The measuring of one global model after the other.
 
     Args:
-        federation: whose test set and model it is.
-        metrics: the user's own, by name.
-        clients_data: the clients' samples, if the accuracy on each client's own is wanted.
+        federation: whose test set and model it is, with the user's own metrics.
 
     Raises:
         InvalidSimulation: a metric's name is taken, or a metric is no function.
         InvalidMetric: a metric fails, which is tried with the initial model.
     """
 
-    def __init__(
-        self,
-        federation: Federation,
-        metrics: Mapping[str, EvaluationMetric] | None = None,
-        clients_data: TrainingData | None = None,
-    ) -> None:
-        self._federation, self._clients_data = federation, clients_data
+    def __init__(self, federation: Federation) -> None:
+        self._federation, metrics = federation, federation.metrics
+        at_clients = federation.settings["per_client_accuracy"]
+        self._samples = federation.training_samples() if at_clients else None
         self._evaluator = Evaluator(
             federation.module,
             federation.layout,
             federation.loss,
             federation.device,
-            _checked(metrics or {}),
+            _checked(metrics),
         )
         if metrics:
             # A function that fails must fail before the first round, not after it.
@@ -85,12 +81,12 @@ class ModelEvaluation:
         return evaluation
 
     def _at_clients(self, model: Tensor) -> dict[str, float]:
-        data = self._clients_data
-        if data is None:
+        if self._samples is None:
             return {}
+        (x, y), holdings = self._samples, self._federation.holdings
         return {
-            str(client): self._evaluator.accuracy(model, data.x[rows], data.y[rows])
-            for client, rows in enumerate(data.parts)
+            str(client): self._evaluator.accuracy(model, x[rows], y[rows])
+            for client, rows in enumerate(map(holdings.rows_of, range(len(holdings))))
             if len(rows)
         }
 

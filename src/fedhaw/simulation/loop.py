@@ -22,11 +22,11 @@ from fedhaw.rules import LengthGuard, Rule
 from fedhaw.simulation.aggregation import Uploads
 from fedhaw.simulation.engines import ClientReport, Engine
 from fedhaw.simulation.engines.failures import same_exception
+from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.evaluation import ModelEvaluation
-from fedhaw.simulation.federation import Federation, InvalidSimulation
+from fedhaw.simulation.federation import Federation
 from fedhaw.simulation.participation import cohort_of
 from fedhaw.simulation.stand_ins import LastModels, fill_with_global, move_arrivals_up
-from fedhaw.uplink import Uplink
 
 Lost: TypeAlias = dict[Any, str]
 """Why each lost client of a round is lost."""
@@ -63,40 +63,31 @@ class Loop:
         federation: what is simulated.
         rule: the server's.
         engine: trains the clients.
-        uplink: loses uploads; None never does.
-        stand_in: "global", "last" or "none"; see `stand_ins`.
-        cohort: how many clients take part in a round; None for all.
-        seed: of the uplink and of the cohorts.
-        evaluate_every: evaluate each so many rounds, and in the last one.
         evaluate: what is measured of a model.
     """
 
     federation: Federation
     rule: Rule[Any]
     engine: Engine
-    uplink: Uplink | None
-    stand_in: str
-    cohort: int | None
-    seed: int
-    evaluate_every: int
     evaluate: ModelEvaluation
 
     def play(
-        self, progress: Progress, rounds: int, after_round: Callable[[RoundRecord, Progress], None]
+        self, progress: Progress, after_round: Callable[[RoundRecord, Progress], None]
     ) -> None:
-        """Play the rounds from `progress.next_round` up to `rounds`; `progress` moves along."""
-        federation = self.federation
+        """Play the rounds from `progress.next_round` to the last; `progress` moves along."""
+        federation, settings = self.federation, self.federation.settings
+        rounds = settings["rounds"]
         buffer, spare = self._buffers()
         for t in range(progress.next_round, rounds):
             w, clock = progress.model, _Stopwatch()
 
-            cohort = cohort_of(self.seed, t, federation.clients, self.cohort)
+            cohort = cohort_of(settings["seed"], t, federation.clients, settings["cohort"])
             reports = self.engine.train(t, w, cohort, buffer)
             if t == 0:
                 _refuse_a_mistake(reports)
             lost = self._lost(t, cohort, reports)
             lengths = {r.client: r.length for r in reports if r.client not in lost}
-            examples = {client: float(federation.sizes[client]) for client in lengths}
+            examples = {client: float(federation.holdings.size(client)) for client in lengths}
             absurd, progress.guard = progress.guard.judge(lengths, examples)
             lost |= absurd
             clock.lap("train")
@@ -117,7 +108,7 @@ class Loop:
 
             _log_failures(t, lost)
             record = self._record(t, cohort, reports, lost, progress.state)
-            if (t + 1) % self.evaluate_every == 0 or t + 1 == rounds:
+            if (t + 1) % settings["evaluate_every"] == 0 or t + 1 == rounds:
                 seen = self.evaluate(w)
                 record = replace(
                     record, evaluation=seen.evaluation, client_accuracy=seen.client_accuracy
@@ -129,18 +120,20 @@ class Loop:
 
     def _buffers(self) -> tuple[Tensor, Tensor]:
         """Two (cohort, P) matrices: the round's own, and the one a rule may still be holding."""
-        rows = min(self.cohort or self.federation.clients, self.federation.clients)
+        rows = self.federation.settings["cohort"] or self.federation.clients
         shape = (rows, self.federation.layout.size)
         device = self.federation.device
         return torch.empty(shape, device=device), torch.empty(shape, device=device)
 
     def _lost(self, t: int, cohort: Sequence[int], reports: Sequence[ClientReport]) -> Lost:
         lost: Lost = {r.client: r.failure for r in reports if r.failure is not None}
-        if self.uplink is not None:
-            drops = np.asarray(self.uplink.lost(self.seed, t, cohort), dtype=np.bool_)
+        uplink = self.federation.uplink
+        if uplink is not None:
+            seed = self.federation.settings["seed"]
+            drops = np.asarray(uplink.lost(seed, t, cohort), dtype=np.bool_)
             if drops.shape != (len(cohort),):
                 raise InvalidSimulation(
-                    f"{type(self.uplink).__name__}.lost returned shape {drops.shape}; it must "
+                    f"{type(uplink).__name__}.lost returned shape {drops.shape}; it must "
                     f"return one bool for each of the {len(cohort)} clients asked about."
                 )
             for client, dropped in zip(cohort, drops, strict=True):
@@ -161,7 +154,7 @@ class Loop:
         received: NDArray[np.bool_] = arrived
         if not arrived.any():
             return None
-        match self.stand_in:
+        match self.federation.settings["stand_in"]:
             case "none":
                 W = move_arrivals_up(W, arrived)
                 cohort = [client for client in cohort if client not in lost]

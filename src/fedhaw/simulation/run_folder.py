@@ -22,6 +22,7 @@ from fedhaw.history import (
     RunRecord,
     parse,
 )
+from fedhaw.settings import of_today
 
 KEPT = 2
 """How many checkpoints there are: the last one, and another should it be damaged."""
@@ -123,7 +124,7 @@ class RunFolder:
         self.finished = False
 
     def _refuse_another(self, config: Mapping[str, Any], where: Path) -> None:
-        differing = differences(config, self._config)
+        differing = differences(of_today(config), self._config)
         if differing:
             raise CheckpointError(
                 f"{where} belongs to another configuration ({'; '.join(differing)}: there vs "

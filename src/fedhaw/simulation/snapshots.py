@@ -39,12 +39,12 @@ def snapshot(progress: Progress, config: Mapping[str, Any]) -> dict[str, Part]:
     }
 
 
-def beginning(loop: Loop, guard: LengthGuard, parts: Parts | None) -> Progress:
+def beginning(loop: Loop, parts: Parts | None) -> Progress:
     """Where to go on: after the round of a checkpoint, or at round 0 when there is none."""
     federation = loop.federation
     model = federation.initial_model.clone()
-    last = None
-    if loop.stand_in == "last":
+    last, guard = None, LengthGuard(federation.settings["length_limit"])
+    if federation.settings["stand_in"] == "last":
         last = LastModels(federation.layout.size, federation.device)
     if parts is None:
         return Progress(0, model, loop.rule.init(), last, guard)

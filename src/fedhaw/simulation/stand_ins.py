@@ -11,14 +11,12 @@ A round in which nothing arrives leaves the model as it is, whichever was chosen
 """
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-StandIn: TypeAlias = Literal["global", "last", "none"]
 
 
 class LastModels:

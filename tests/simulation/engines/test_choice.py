@@ -5,58 +5,62 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.simulation.engines.conftest import prepared
 from torch import nn
 
-from fedhaw.clients import named
-from fedhaw.models import Layout, cnn, mlp
-from fedhaw.simulation.engines import InvalidFederation, create
+from fedhaw.errors import FedhawError
+from fedhaw.models import cnn, mlp
+from fedhaw.simulation import Federation
+from fedhaw.simulation.engines import create
 from fedhaw.simulation.engines.choice import choose
-from fedhaw.simulation.engines.federation import Federation
 
 
 def federation(
-    module: nn.Module, shape: tuple[int, ...], per_client: int, batch: int
+    module: nn.Module, shape: tuple[int, ...], per_client: int, **settings: Any
 ) -> Federation:
     x, y = torch.zeros(per_client * 2, *shape), torch.zeros(per_client * 2, dtype=torch.int64)
     parts = [np.arange(per_client), np.arange(per_client, 2 * per_client)]
-    return Federation.of(module, Layout.of(module), named("sgd", batch=batch), x, y, parts, 0)
+    return prepared(module, x, y, parts, **settings)
 
 
 def test_auto_stacks_tiny_steps_and_spreads_large_ones() -> None:
-    logistic = federation(mlp((784, 10)), (784,), 60, 10)
-    letter = federation(mlp((784, 128, 128, 10)), (784,), 600, 64)
-    images = federation(cnn((1, 8, 8), 10), (1, 8, 8), 50, 10)
-    assert choose(logistic, workers=2) == "stacked"
-    assert choose(logistic, workers=2, deadline=1.0) == "sequential"
-    assert choose(letter, workers=2) == "processes"
-    assert choose(letter, workers=1) == "sequential"
-    assert choose(images, workers=2) == "processes"
+    def logistic(**settings: Any) -> str:
+        return choose(federation(mlp((784, 10)), (784,), 60, batch=10, **settings))
+
+    def letter(workers: int) -> str:
+        return choose(federation(mlp((784, 128, 128, 10)), (784,), 600, workers=workers))
+
+    assert logistic(workers=2) == "stacked"
+    assert logistic(workers=2, deadline=1.0) == "sequential"
+    assert letter(workers=2) == "processes"
+    assert letter(workers=1) == "sequential"
+    images = federation(cnn((1, 8, 8), 10), (1, 8, 8), 50, batch=10, workers=2)
+    assert choose(images) == "processes"
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "says"),
     [
-        ("threads", {}, "no engine named"),
-        ("processes", {"workers": 0}, "workers"),
-        ("sequential", {"deadline": 0.0}, "deadline"),
+        ("threads", {}, "engine is 'threads'; it must be one of"),
+        ("processes", {"workers": 0}, "workers is 0"),
+        ("sequential", {"deadline": 0.0}, "deadline is 0.0"),
         ("stacked", {"deadline": 1.0}, "deadline"),
         ("stacked", {"update": lambda *_: 0.0}, "LocalUpdate"),
-        ("sequential", {"module": mlp((7, 4))}, r"cannot take samples of shape \(6,\)"),
-        ("sequential", {"parts": [np.array([0, 1000])]}, "only 151 samples"),
-        ("sequential", {"y": torch.zeros(3, dtype=torch.int64)}, "3 labels"),
+        ("sequential", {"module": mlp((7, 4))}, r"on samples of shape \(6,\)"),
+        ("sequential", {"parts": [np.array([0, 1000])]}, "samples are 0 to 150"),
         ("stacked", {"module": nn.Sequential(nn.Linear(6, 4), nn.Dropout())}, "batch of models"),
     ],
 )
 def test_what_does_not_fit_is_refused(
     make: Any, name: str, settings: dict[str, Any], says: str
 ) -> None:
-    with pytest.raises(InvalidFederation, match=says):
+    with pytest.raises(FedhawError, match=says):
         make(name, **settings)
 
 
 @pytest.mark.parametrize("cohort", [(0, 6), (-1,), (2, 2)])
 def test_cohorts_of_strangers_or_doubles_are_refused(make: Any, cohort: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidFederation, match="client"):
+    with pytest.raises(FedhawError, match="client"):
         make("sequential").train(*cohort)
 
 
@@ -66,18 +70,10 @@ def test_what_cannot_be_sent_to_workers_is_refused(make: Any) -> None:
         make("processes", update=lambda *_: next(generator))
 
 
-def test_create_is_the_public_way_in() -> None:
+def test_an_engine_trains_from_whatever_model_it_is_given() -> None:
     module = mlp((2, 2))
-    engine = create(
-        "auto",
-        module=module,
-        layout=Layout.of(module),
-        update=named("sgd"),
-        x=torch.zeros(4, 2),
-        y=torch.zeros(4, dtype=torch.int64),
-        parts=[np.arange(4)],
-        seed=0,
-    )
+    samples = (torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), [np.arange(4)])
+    engine = create(prepared(module, *samples))
     out = torch.empty(1, 6)
     (report,) = engine.train(0, torch.zeros(6), [0], out)
     engine.close()

@@ -171,8 +171,8 @@ def test_an_interrupted_round_leaves_no_stale_answers(
     assert torch.equal(models, expected)
 
 
-class NeverArrives(nn.Module):
-    """Can be sent to a worker, but not received there."""
+class Arrives(nn.Module):
+    """What `NeverArrives` is on this side."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,6 +182,13 @@ class NeverArrives(nn.Module):
         out: Tensor = self.layer(x)
         return out
 
+
+class NeverArrives(Arrives):
+    """Can be sent to a worker, but not received there."""
+
+    def __deepcopy__(self, memo: object) -> Arrives:
+        return Arrives()
+
     def __reduce__(self) -> Any:
         return (exec, ("raise SystemExit(1)",))
 
@@ -190,9 +197,7 @@ def test_workers_that_cannot_start_are_an_error_not_a_loop(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedhaw.simulation.engines.processes.FAILED_STARTS", 2)
-    module = NeverArrives()
-    module.__deepcopy__ = lambda memo: nn.Linear(6, 4)  # type: ignore[assignment]
-    trained = make("processes", workers=1, module=module)
+    trained = make("processes", workers=1, module=NeverArrives())
     with pytest.raises(WorkersFailed, match="died while starting"):
         trained.train()
 
@@ -253,19 +258,21 @@ def wait_for_the_end_of(pids: list[int]) -> None:
 
 PARENT = """
     import numpy as np, sys, time, torch
-    from fedhaw.clients import named
-    from fedhaw.models import Layout, mlp
+    from fedhaw.data import from_arrays
+    from fedhaw.models import mlp
+    from fedhaw.settings import fill
+    from fedhaw.simulation import Federation
     from fedhaw.simulation.engines import create
 
     def update(module, x, y, generator):
         print("training", flush=True)
         time.sleep(3600)
 
-    module = mlp((3, 2))
+    x, y = np.zeros((4, 3), "float32"), np.arange(4) % 2
+    settings = {"data": from_arrays(x, y, x, y), "model": mlp((3, 2)), "client_update": update,
+                "split": [[0, 1], [2, 3]], "engine": "processes", "workers": 2}
     # No `if __name__ == "__main__"`: a script's first lines must not run again in its workers.
-    engine = create("processes", module=module, layout=Layout.of(module), update=update,
-                    x=torch.zeros(4, 3), y=torch.zeros(4, dtype=torch.int64),
-                    parts=[np.arange(2), np.arange(2, 4)], seed=0, workers=2)
+    engine = create(Federation.prepare(fill(settings, objects=True)))
     print(*engine.pids, flush=True)
     engine.train(0, torch.zeros(8), [0, 1], torch.zeros(2, 8))
 """

@@ -1,16 +1,13 @@
 """Engines: how the clients of a round are trained, one way for every size of model."""
 
 from fedhaw.simulation.engines.base import ClientReport, Engine
-from fedhaw.simulation.engines.choice import ENGINES, EngineName, create
-from fedhaw.simulation.engines.federation import InvalidFederation
+from fedhaw.simulation.engines.choice import ENGINES, create
 from fedhaw.simulation.engines.processes import WorkersFailed
 
 __all__ = [
     "ENGINES",
     "ClientReport",
     "Engine",
-    "EngineName",
-    "InvalidFederation",
     "WorkersFailed",
     "create",
 ]

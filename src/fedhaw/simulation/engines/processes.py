@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
 import cloudpickle
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,10 +22,11 @@ from fedhaw.errors import FedhawError
 from fedhaw.names import loaded_files
 from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines.base import ClientReport
-from fedhaw.simulation.engines.federation import Federation, one_thread
 from fedhaw.simulation.engines.messages import Assignment, Task
 from fedhaw.simulation.engines.shared_memory import SharedTensor
+from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.engines.worker_process import WorkerDied, WorkerProcess
+from fedhaw.simulation.federation import Federation
 
 FAILED_STARTS = 5
 """How many workers may die in a row before they are ready, until we stop trying."""
@@ -40,17 +40,15 @@ class ProcessesEngine:
     """Trains the cohort on several cores.
 
     Args:
-        federation: what to train; its samples are copied to shared memory once.
-        workers: how many processes, default one per core.
-        deadline: seconds after which a client is given up and its worker replaced.
+        federation: what to train, by how many workers; its samples are copied to shared memory
+            once. After its deadline a client is given up and its worker replaced.
     """
 
-    def __init__(
-        self, federation: Federation, workers: int | None = None, deadline: float | None = None
-    ) -> None:
-        self._check = federation.check
-        self._sizes = np.diff(federation.offsets)
-        self._deadline = deadline
+    def __init__(self, federation: Federation) -> None:
+        self._check = federation.holdings.check
+        self._sizes = federation.sizes
+        self._deadline = federation.settings["deadline"]
+        workers = federation.settings["workers"]
         self._failed_starts = 0
         count = max(1, min(workers or available_cores(), len(self._sizes)))
         self._workers: list[WorkerProcess] = []
@@ -69,17 +67,18 @@ class ProcessesEngine:
 
     def _open(self, federation: Federation, count: int) -> None:
         """Put everything that workers need into shared memory."""
-        P = federation.layout.size
+        P, holdings = federation.layout.size, federation.holdings
+        x, y = federation.training_samples()
 
         def shared(tensor: SharedTensor) -> SharedTensor:
             self._tensors.append(tensor)
             return tensor
 
         parts = {
-            "x": shared(SharedTensor.of(federation.x)),
-            "y": shared(SharedTensor.of(federation.y)),
-            "rows": shared(SharedTensor.of(federation.rows)),
-            "offsets": shared(SharedTensor.of(torch.from_numpy(federation.offsets))),
+            "x": shared(SharedTensor.of(x)),
+            "y": shared(SharedTensor.of(y)),
+            "rows": shared(SharedTensor.of(holdings.rows)),
+            "offsets": shared(SharedTensor.of(torch.from_numpy(holdings.offsets))),
             "global_model": shared(SharedTensor((P,))),
             "client_models": shared(SharedTensor((count, P))),
         }
@@ -212,8 +211,8 @@ def _pickled(federation: Federation, handles: dict[str, object]) -> SharedTensor
     assignment = Assignment(
         module=federation.module,
         layout=federation.layout,
-        update=federation.update,
-        seed=federation.seed,
+        update=federation.client_update,
+        seed=federation.settings["seed"],
         device=str(federation.device),
         **handles,  # type: ignore[arg-type]
     )

@@ -11,33 +11,34 @@ from fedhaw.clients import Trainer
 from fedhaw.loss_reasons import NO_SAMPLES
 from fedhaw.simulation.engines.base import ClientReport
 from fedhaw.simulation.engines.failures import reason, unusable
-from fedhaw.simulation.engines.federation import Federation, one_thread
+from fedhaw.simulation.engines.threads import one_thread
+from fedhaw.simulation.federation import Federation
+from fedhaw.simulation.holdings import Holdings
 
 
 class SequentialEngine:
     """Trains the cohort in order.
 
     Args:
-        federation: what to train.
-        deadline: seconds after which a client's model counts as late, and therefore lost.
+        federation: what to train; a model after its deadline counts as late, and therefore lost.
     """
 
-    def __init__(self, federation: Federation, deadline: float | None = None) -> None:
-        self._federation = federation
+    def __init__(self, federation: Federation) -> None:
+        self._holdings = federation.holdings
         self._train = trainer(federation)
-        self._deadline = deadline
+        self._deadline = federation.settings["deadline"]
 
     def train(
         self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
     ) -> list[ClientReport]:
         """See `Engine`."""
-        self._federation.check(cohort)
+        self._holdings.check(cohort)
         # Clients seed torch's global generator; the caller's own draws must not notice.
         with one_thread(), torch.random.fork_rng(devices=[]):
             return [
                 train_one(
                     self._train,
-                    self._federation,
+                    self._holdings,
                     round_index,
                     client,
                     global_model,
@@ -53,15 +54,14 @@ class SequentialEngine:
 
 def trainer(federation: Federation) -> Trainer:
     """A trainer for the federation's clients."""
-    parts = federation
-    return Trainer(
-        parts.module, parts.layout, parts.update, parts.x, parts.y, parts.seed, parts.device
-    )
+    x, y = federation.training_samples()
+    module, layout, seed = federation.module, federation.layout, federation.settings["seed"]
+    return Trainer(module, layout, federation.client_update, x, y, seed, federation.device)
 
 
 def train_one(
     train: Trainer,
-    federation: Federation,
+    holdings: Holdings,
     round_index: int,
     client: int,
     global_model: Tensor,
@@ -72,10 +72,10 @@ def train_one(
     begin = time.perf_counter()
     loss, length, failure = math.nan, math.nan, None
     try:
-        if federation.size(client):
-            loss, model = train(round_index, client, federation.rows_of(client), global_model)
+        if holdings.size(client):
+            loss, model = train(round_index, client, holdings.rows_of(client), global_model)
             failure = unusable(loss, model)
-            length = moved(global_model, model, federation.layout.parameters)
+            length = moved(global_model, model, train.layout.parameters)
             out.copy_(model)
         else:
             failure = NO_SAMPLES

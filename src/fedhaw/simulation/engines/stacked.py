@@ -20,8 +20,10 @@ from fedhaw.models.batches import batch_norms
 from fedhaw.models.stack import Stack, stack
 from fedhaw.simulation.engines.base import ClientReport
 from fedhaw.simulation.engines.failures import reason, unusable
-from fedhaw.simulation.engines.federation import Federation, InvalidFederation, one_thread
 from fedhaw.simulation.engines.sequential import moved, train_one, trainer
+from fedhaw.simulation.engines.threads import one_thread
+from fedhaw.simulation.errors import InvalidSimulation
+from fedhaw.simulation.federation import Federation
 
 STACK_NUMBERS = 2**26
 """Numbers in the models of one stack; a larger cohort is trained in several stacks."""
@@ -37,23 +39,31 @@ class StackedEngine:
     """
 
     def __init__(self, federation: Federation) -> None:
-        update, layout = federation.update, federation.layout
+        update, layout = federation.client_update, federation.layout
         if not isinstance(update, LocalUpdate):
-            raise InvalidFederation(
+            raise InvalidSimulation(
                 "The stacked engine trains clients by a LocalUpdate, not by a function of your "
                 'own; use engine="processes" or "sequential".'
             )
+        if federation.settings["deadline"] is not None:
+            raise InvalidSimulation(
+                "The stacked engine trains all clients at once and cannot keep a deadline for one "
+                'of them; use engine="processes".'
+            )
         models = stack(federation.module, layout, update.loss, federation.device)
-        _try_a_step(federation, models)
+        x, y = federation.training_samples()
+        rows = federation.holdings.rows[:2]
+        _try_a_step(federation, models, x[rows], y[rows])
         self._federation = federation
+        self._holdings = federation.holdings
         self._train = CohortTrainer(
             models,
             layout.parameters,
             bool(batch_norms(federation.module)),
             update,
-            federation.x,
-            federation.y,
-            federation.seed,
+            x,
+            y,
+            federation.settings["seed"],
         )
         self._height = max(1, STACK_NUMBERS // layout.size)
 
@@ -61,15 +71,15 @@ class StackedEngine:
         self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
     ) -> list[ClientReport]:
         """See `Engine`."""
-        federation = self._federation
-        federation.check(cohort)
+        holdings = self._holdings
+        holdings.check(cohort)
         reports = {
             position: ClientReport(client, math.nan, 0.0, NO_SAMPLES)
             for position, client in enumerate(cohort)
         }
         # Only a client with samples has anything to train; equal sizes keep the cohort's order.
-        positions = [i for i, client in enumerate(cohort) if federation.size(client)]
-        positions.sort(key=lambda i: -federation.size(cohort[i]))
+        positions = [i for i, client in enumerate(cohort) if holdings.size(client)]
+        positions.sort(key=lambda i: -holdings.size(cohort[i]))
         for first in range(0, len(positions), self._height):
             chosen = positions[first : first + self._height]
             reports.update(self._train_stack(round_index, global_model, cohort, chosen, out))
@@ -90,7 +100,7 @@ class StackedEngine:
         clients = [cohort[position] for position in positions]
         try:
             models = global_model.repeat(len(clients), 1)
-            rows = [self._federation.rows_of(client) for client in clients]
+            rows = [self._holdings.rows_of(client) for client in clients]
             losses = self._train(round_index, clients, rows, models).tolist()
         except Exception as error:
             # Someone in the stack failed; alone, each client fails or succeeds by itself.
@@ -125,7 +135,7 @@ class StackedEngine:
             return {
                 position: train_one(
                     train,
-                    self._federation,
+                    self._holdings,
                     round_index,
                     cohort[position],
                     global_model,
@@ -135,19 +145,19 @@ class StackedEngine:
             }
 
 
-def _try_a_step(federation: Federation, models: Stack) -> None:
-    """Let a module that vmap cannot batch fail here, not in every round."""
-    rows = federation.rows[:2]
-    if not len(rows):
+def _try_a_step(federation: Federation, models: Stack, x: Tensor, y: Tensor) -> None:
+    """Let a module that vmap cannot batch fail here, on two samples, not in every round."""
+    if not len(y):
         return
-    start = federation.layout.flatten(federation.module).to(federation.device).repeat(2, 1)
+    start = federation.initial_model.repeat(2, 1)
     gradient = start.new_empty(2, federation.layout.parameters)
-    x, y = torch.stack([federation.x[rows]] * 2), torch.stack([federation.y[rows]] * 2)
     try:
         models.start(start)
-        models.passes(slice(0, 2), len(rows)).gradient(x, y, gradient)
+        models.passes(slice(0, 2), len(y)).gradient(
+            torch.stack([x] * 2), torch.stack([y] * 2), gradient
+        )
     except Exception as error:
-        raise InvalidFederation(
+        raise InvalidSimulation(
             f"{type(federation.module).__name__} cannot be trained as a batch of models "
             f'({str(error).strip().splitlines()[0]}); use engine="processes" or "sequential".'
         ) from error

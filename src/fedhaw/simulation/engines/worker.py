@@ -14,9 +14,10 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from fedhaw.simulation.engines.federation import Federation
+from fedhaw.clients import Trainer
 from fedhaw.simulation.engines.messages import READY, Answer, Assignment, Task
-from fedhaw.simulation.engines.sequential import train_one, trainer
+from fedhaw.simulation.engines.sequential import train_one
+from fedhaw.simulation.holdings import Holdings
 
 
 def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
@@ -32,8 +33,17 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
     parent = Connection(descriptor)
     # Written a moment ago by the parent, to memory that nobody else can open.
     assignment: Assignment = pickle.loads(_contents(assignment_descriptor))
-    federation = _federation(assignment)
-    train = trainer(federation)
+    device = torch.device(assignment.device)
+    holdings = Holdings(assignment.rows.open().to(device), assignment.offsets.open().numpy())
+    train = Trainer(
+        assignment.module,
+        assignment.layout,
+        assignment.update,
+        assignment.x.open().to(device),
+        assignment.y.open().to(device),
+        assignment.seed,
+        device,
+    )
     global_model = assignment.global_model.open()
     client_model = assignment.client_models.open()[index]
     # A parent that is gone is no error: there is nobody left to tell.
@@ -42,7 +52,7 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
         while True:
             task = Task.from_bytes(parent.recv_bytes())
             report = train_one(
-                train, federation, task.round_index, task.client, global_model, client_model
+                train, holdings, task.round_index, task.client, global_model, client_model
             )
             answer = Answer(report.loss, report.seconds, report.failure, report.length)
             parent.send_bytes(answer.to_bytes())
@@ -50,21 +60,6 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
 
 def _contents(descriptor: int) -> mmap.mmap:
     return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-
-
-def _federation(assignment: Assignment) -> Federation:
-    device = torch.device(assignment.device)
-    return Federation(
-        module=assignment.module,
-        layout=assignment.layout,
-        update=assignment.update,
-        x=assignment.x.open().to(device),
-        y=assignment.y.open().to(device),
-        rows=assignment.rows.open().to(device),
-        offsets=assignment.offsets.open().numpy(),
-        seed=assignment.seed,
-        device=device,
-    )
 
 
 def _die_with_parent(descriptor: int) -> None:

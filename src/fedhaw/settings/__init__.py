@@ -1,0 +1,35 @@
+"""What one federation is, said once; see `fedhaw.settings.declaration`. Needs no torch."""
+
+from fedhaw.settings.declaration import (
+    FORMER_NAMES,
+    SETTINGS,
+    SPELLINGS,
+    DataSource,
+    FederationSettings,
+    InputScale,
+    ModelSource,
+    Settings,
+    SplitSource,
+)
+from fedhaw.settings.filling import Place, by_name, described, fill, of_today
+from fedhaw.settings.setting import InvalidSetting, Setting, shown
+
+__all__ = [
+    "FORMER_NAMES",
+    "SETTINGS",
+    "SPELLINGS",
+    "DataSource",
+    "FederationSettings",
+    "InputScale",
+    "InvalidSetting",
+    "ModelSource",
+    "Place",
+    "Setting",
+    "Settings",
+    "SplitSource",
+    "by_name",
+    "described",
+    "fill",
+    "of_today",
+    "shown",
+]

@@ -1,0 +1,5 @@
+"""`python -m fedhaw.settings` prints docs/settings.md."""
+
+from fedhaw.settings.table import page
+
+print(page(), end="")
