@@ -43,24 +43,19 @@ from fedhaw.rules import (
     load_state,
     save_state,
 )
+from fedhaw.uplink import BurstyUplink, LetterUplink, RecordedUplink
 
 if TYPE_CHECKING:
     from fedhaw.clients import LocalUpdate as LocalUpdate
     from fedhaw.hypergradient import HypergradientRule as HypergradientRule
     from fedhaw.simulation import simulate as simulate
-    from fedhaw.uplink import BurstyUplink as BurstyUplink
-    from fedhaw.uplink import LetterUplink as LetterUplink
-    from fedhaw.uplink import RecordedUplink as RecordedUplink
 
 __version__ = "0.1.0"
 
 # These need torch, which the rules alone do not; they are imported when first asked for.
 _SIMULATION = {
-    "BurstyUplink": "fedhaw.uplink",
     "HypergradientRule": "fedhaw.hypergradient",
-    "LetterUplink": "fedhaw.uplink",
     "LocalUpdate": "fedhaw.clients",
-    "RecordedUplink": "fedhaw.uplink",
     "simulate": "fedhaw.simulation",
 }
 
@@ -68,6 +63,7 @@ __all__ = [
     "LDAWA",
     "MIFA",
     "RFA",
+    "BurstyUplink",
     "CheckpointError",
     "Clipped",
     "FedAU",
@@ -94,9 +90,11 @@ __all__ = [
     "InvalidRule",
     "Krum",
     "LengthGuard",
+    "LetterUplink",
     "Median",
     "MissingExtra",
     "MultiKrum",
+    "RecordedUplink",
     "Round",
     "Rule",
     "State",
@@ -106,6 +104,8 @@ __all__ = [
     "load_state",
     "save_state",
 ]
+if find_spec("torch"):
+    __all__ += ["HypergradientRule", "LocalUpdate", "simulate"]
 
 
 def __getattr__(name: str) -> object:
@@ -123,5 +123,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    simulation = list(_SIMULATION) if find_spec("torch") else []
-    return sorted([*__all__, *simulation])
+    return sorted(__all__)

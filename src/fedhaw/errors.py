@@ -9,5 +9,8 @@ class FedhawError(Exception):
     """
 
 
-class MissingExtra(FedhawError, ImportError):
-    """A part of fedhaw was asked for whose packages are not installed; the message says which."""
+class MissingExtra(FedhawError, AttributeError):
+    """A part of fedhaw was asked for whose packages are not installed; the message says which.
+
+    To `hasattr` such a part is not there.
+    """

@@ -18,7 +18,9 @@ RECIPE = Recipe.of({"rule": {"name": "fedlws", "options": {"clip": [0.5, 2.0]}},
 def finished(path: Path) -> RunFolder:
     folder = RunFolder(path)
     folder.claim(RECIPE, DATA)
-    folder.history.write_text('{"kind":"run","format":1,"config":{}}\n{"kind":"end","status":"finished"}\n')
+    folder.history.write_text(
+        '{"kind":"run","format":1,"config":{}}\n{"kind":"end","status":"finished"}\n'
+    )
     assert folder.finished(RECIPE, DATA)
     return folder
 
