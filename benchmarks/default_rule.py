@@ -70,14 +70,14 @@ RULES: dict[str, Rule[Any]] = {
 }
 SGD = {"batch": 32}
 MNIST = {f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.001, 0.01, 0.1)} | {
-    "Adam 0.001": SGD | {"update": "adam", "eta": 1e-3},
-    "linear, Adam 0.0005": SGD | {"update": "adam", "eta": 5e-4, "model": "logistic"},
+    "Adam 0.001": SGD | {"client_update": "adam", "eta": 1e-3},
+    "linear, Adam 0.0005": SGD | {"client_update": "adam", "eta": 5e-4, "model": "logistic"},
     "10 of 100 clients, SGD 0.05": SGD
     | {"eta": 0.05, "clients": 100, "cohort": 10, "split": "dirichlet"},
 }
 WISDM = {"model": "mlp-64", "split": "holders", "clients": 36, "eta": 0.05, "batch": 16}
 LONG = {f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.1, 0.15)} | {
-    "Adam 0.001": SGD | {"update": "adam", "eta": 1e-3}
+    "Adam 0.001": SGD | {"client_update": "adam", "eta": 1e-3}
 }
 LOSSES = {"": None, ", p_e 0.8": 0.8}
 

@@ -15,7 +15,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from fedhaw.rules.reductions import to_numpy
+from fedhaw.rules.passes import to_numpy
 from fedhaw.rules.registry import name_of
 
 _NAMES = {

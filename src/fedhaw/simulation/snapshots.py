@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedhaw.checkpoints import Part, Parts
 from fedhaw.rules import LengthGuard, pack_state, unpack_state
-from fedhaw.rules.reductions import like
+from fedhaw.rules.passes import like
 from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.stand_ins import LastModels
 
