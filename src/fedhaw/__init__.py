@@ -59,6 +59,14 @@ _SIMULATION = {
     "simulate": "fedhaw.simulation",
 }
 
+
+def _torch_is_installed() -> bool:
+    try:
+        return find_spec("torch") is not None
+    except ValueError:  # somebody put something in its place
+        return False
+
+
 __all__ = [
     "LDAWA",
     "MIFA",
@@ -104,7 +112,7 @@ __all__ = [
     "load_state",
     "save_state",
 ]
-if find_spec("torch"):
+if _torch_is_installed():
     __all__ += ["HypergradientRule", "LocalUpdate", "simulate"]
 
 

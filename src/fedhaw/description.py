@@ -7,9 +7,11 @@ whatever another one does: a changed option, and a changed version of the rule's
 import functools
 import hashlib
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any
 
 import array_api_compat
@@ -27,6 +29,7 @@ _NAMES = {
 """How classes other than rules are called in a history, where lower case is not enough."""
 
 _MAY_CHANGE = ("rounds", "deadline")
+"""Settings of a run that may differ when it goes on."""
 
 
 def describe(thing: object) -> Any:
@@ -40,6 +43,10 @@ def describe(thing: object) -> Any:
             return thing
         case np.bool_():
             return bool(thing)
+        case Enum():
+            return thing.name
+        case os.PathLike():
+            return os.fspath(thing)
         case int() | np.integer():
             return int(thing)
         case float() | np.floating():
@@ -60,7 +67,9 @@ def describe(thing: object) -> Any:
         return [describe(item) for item in thing]
     if callable(thing):
         return _function_name(thing)
-    return {"name": _class_name(thing), **version(type(thing))}
+    # What says nothing of itself but where it lies in memory is known by its class alone.
+    said = {} if type(thing).__repr__ is object.__repr__ else {"value": repr(thing)}
+    return {"name": _class_name(thing), **version(type(thing)), **said}
 
 
 def version(kind: type) -> dict[str, int]:

@@ -18,6 +18,20 @@ class FileWriteError(FedhawError, OSError):
     """A file could not be written; whatever stood there before is untouched."""
 
 
+def is_path(path: object) -> bool:
+    """Whether a value can be the path of a file or a folder."""
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    text = os.fspath(path)
+    if not text or (b"\0" if isinstance(text, bytes) else "\0") in text:
+        return False
+    try:
+        Path(os.fsdecode(text)).exists()
+    except OSError:  # longer than the system allows
+        return False
+    return True
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`, and rename it onto `path` when the block succeeds.

@@ -69,7 +69,7 @@ def load(reference: str) -> object:
         UnknownName: there is no such module, file or name in it, or it cannot be imported.
     """
     place, _, name = reference.rpartition(":")
-    if not name.isidentifier():
+    if not place or not name.isidentifier():
         raise UnknownName(
             f"{reference!r} does not say what in the file is meant; write file.py:Name."
         )

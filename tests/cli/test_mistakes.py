@@ -1,5 +1,8 @@
 """Users' mistakes: one sentence on standard error, exit code 2, nothing written."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,3 +119,25 @@ def test_a_fault_of_our_own_keeps_its_traceback(
     monkeypatch.setattr(fedhaw.cli.output, "print_json", broken)
     with pytest.raises(ZeroDivisionError):
         main(["rules", "--json"])
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "> /dev/full"])
+def test_closed_or_full_streams_are_no_fault(tmp_path: Path, closed: str) -> None:
+    command = f"{sys.executable} -m fedhaw run --rule fedavg --rounds 1 --out run {closed}"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, check=False, capture_output=True)
+    assert done.returncode == (2 if "full" in closed else 0)
+    assert b"Traceback" not in done.stderr
+    assert (tmp_path / "run" / "history.jsonl").exists()
+
+
+def test_a_run_tells_of_itself_and_not_of_what_lies_below_it(tmp_path: Path) -> None:
+    for out in ("above/below", "above"):
+        rule = "fedavg" if out.endswith("below") else "fedhaw"
+        command = ["run", "--rule", rule, "--rounds", "1", "--out", out, "--json"]
+        done = subprocess.run(
+            [sys.executable, "-m", "fedhaw", *command],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+        )
+    assert list(json.loads(done.stdout)["rules"]) == ["fedhaw"]

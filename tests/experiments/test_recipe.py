@@ -140,7 +140,9 @@ FINGERPRINTS: list[tuple[dict[str, object], str]] = [
 def test_a_recipe_has_the_fingerprint_it_always_had(
     keys: dict[str, object], fingerprint: str
 ) -> None:
-    assert Recipe.of(keys).fingerprint() == fingerprint
+    # The first version refused no update.
+    assert Recipe.of({**keys, "length_limit": 0}).fingerprint() == fingerprint
+    assert Recipe.of(keys).fingerprint() != fingerprint
 
 
 def test_stating_a_default_changes_nothing() -> None:

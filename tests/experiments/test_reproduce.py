@@ -46,7 +46,7 @@ def test_our_numbers_are_those_of_the_histories(plan: ReproducePlan, tmp_path: P
     for seed in plan.seeds:
         folder = tmp_path / "runs" / "mnist-tiny" / "alpha0.1-pe0.5-fedprox" / "fedhaw"
         lines = (folder / f"seed-{seed}" / "history.jsonl").read_text().splitlines()
-        values.append(json.loads(lines[1 + 2])["accuracies"]["authors"])
+        values.append(json.loads(lines[1 + 2])["evaluation"]["accuracy/authors"])
     assert cell.ours.mean == pytest.approx(50 * sum(values))
 
 

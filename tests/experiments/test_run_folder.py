@@ -48,8 +48,9 @@ def test_a_folder_of_the_first_version_is_still_the_same_run(tmp_path: Path) -> 
     folder = finished(tmp_path)
     file = tmp_path / "recipe.json"
     stored = json.loads(file.read_text())
-    assert "length_limit" not in stored["recipe"], "as in the first version, which had none"
-    stored["recipe"]["length_limit"] = 10.0  # stated, where it is the default, changes nothing
+    del stored["recipe"]["length_limit"]  # the first version refused no update
     file.write_text(json.dumps(stored))
-    assert folder.finished(RECIPE, DATA)
-    folder.claim(RECIPE, DATA)
+    assert folder.finished(RECIPE.with_(length_limit=0), DATA)
+    for check in (folder.finished, folder.claim):
+        with pytest.raises(RunFolderError, match=r"length_limit = nothing, not 10\.0"):
+            check(RECIPE, DATA)

@@ -284,11 +284,12 @@ def test_a_run_of_the_first_version_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(first_format.FOLDER / "run", folder)
     heard: list[int] = []
-    resumed = simulate(
-        **first_format.simulation(), out=folder, on_round=lambda r: heard.append(r.round)
-    )
+    settings = {**first_format.simulation(), "length_limit": 0}  # it refused no update
+    with pytest.raises(CheckpointError, match=r"length_limit: nothing vs 10\.0"):
+        simulate(**first_format.simulation(), out=folder)
+    resumed = simulate(**settings, out=folder, on_round=lambda r: heard.append(r.round))
     assert heard == [4, 5]
-    whole = simulate(**first_format.simulation())
+    whole = simulate(**settings)
     assert resumed.model == pytest.approx(whole.model)
     assert stored(folder) == ["round-000003.safetensors", "round-000005.safetensors"]
 

@@ -6,6 +6,8 @@
 130  interrupted by Ctrl-C (143: by SIGTERM); says how to go on
 """
 
+import errno
+import io
 import logging
 import os
 import signal
@@ -45,6 +47,9 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
     """Run the app and leave the process with the exit code of what happened."""
     logging.basicConfig(format="fedhaw: %(message)s", level=logging.WARNING)
     before = signal.signal(signal.SIGTERM, _terminate)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us; nobody listens
+            setattr(sys, name, io.StringIO())
     given = _with_scale(sys.argv[1:] if arguments is None else list(arguments))
     try:
         code = typer.main.get_command(app).main(given, prog_name="fedhaw", standalone_mode=False)
@@ -73,6 +78,12 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
         # when it flushes standard output at the very end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _say("Standard output is full; what was written to files is safe.")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = MISTAKE
     except Exception as error:
         sentence = blame(error)
         if sentence is None:

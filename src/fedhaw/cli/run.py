@@ -25,7 +25,7 @@ EXAMPLES = """Examples:
 
   fedhaw run --rule my_rule.py:MyRule --rule-option beta=0.5
 
-  fedhaw run --clients 100 --cohort 10 --uplink bursty --loss-rate 0.3 --burst 5
+  fedhaw run --split dirichlet --clients 100 --cohort 10 --uplink bursty --loss-rate 0.3 --burst 5
 """
 
 
@@ -85,7 +85,8 @@ def _run(job: "Job", tensorboard: bool) -> "Comparison":
     from fedhaw.cli.output import to_stderr
     from fedhaw.cli.progress import SweepProgress
     from fedhaw.experiments.sweep import also_to_tensorboard, run_sweep
-    from fedhaw.reports import load
+    from fedhaw.history import History
+    from fedhaw.reports import compare
 
     with ExitStack() as stack:
         stack.enter_context(interruptible(how_to_go_on(job.folder)))
@@ -93,7 +94,7 @@ def _run(job: "Job", tensorboard: bool) -> "Comparison":
         if tensorboard:
             watch = stack.enter_context(also_to_tensorboard(job.folder / "tensorboard", watch))
         run_sweep([job], watch)
-        return load([job.folder])
+        return compare([History.read(job.folder)])
 
 
 def _tell(job: "Job", comparison: "Comparison", as_json: bool) -> None:

@@ -121,7 +121,7 @@ class RunRecorder:
             raise CheckpointError(f"{path} is not a checkpoint of a Flower federation; {AFRESH}.")
         self._aggregator.restore(parts)
         run, roster = parts["run"].facts, parts["roster"].facts
-        changed = differences(run["rule"], describe(self._aggregator.rule))
+        changed = differences({"rule": run["rule"]}, {"rule": describe(self._aggregator.rule)})
         if changed:
             log.warning("The rule is not what it was in %s: %s", path, "; ".join(changed))
         self._roster.examples.update(roster["examples"])

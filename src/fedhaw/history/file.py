@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from fedhaw.files import lock, unwritable
+from fedhaw.files import is_path, lock, unwritable
 from fedhaw.history.errors import HistoryError
 from fedhaw.history.lines import decode, encode, has_checksum
 from fedhaw.history.records import EndRecord, Record, RoundRecord, RunRecord
@@ -48,6 +48,8 @@ class Content:
 
 def history_in(path: str | os.PathLike[str]) -> Path:
     """The history that a path means: the file itself, or the one in a run's folder."""
+    if not is_path(path):
+        raise HistoryError(f"{path!r} is not the path of a history or of a run's folder.")
     place = Path(path)
     if not place.is_dir():
         return place

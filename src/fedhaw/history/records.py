@@ -123,10 +123,16 @@ def metrics_of(state: object) -> dict[str, Learnt]:
         HistoryError: one of the metrics is not made of numbers.
     """
     metrics: dict[str, Learnt] = {}
-    for name, value in getattr(state, "metrics", {}).items():
+    said = getattr(state, "metrics", {})
+    if not isinstance(said, Mapping):
+        raise HistoryError(
+            f"The metrics of {type(state).__name__} are a {type(said).__name__}; they must be a "
+            "mapping from names to numbers."
+        )
+    for name, value in said.items():
         try:
             numbers = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise HistoryError(
                 f"The metric {name!r} of {type(state).__name__} is a {type(value).__name__}; it "
                 "must be a number or a short list of numbers."

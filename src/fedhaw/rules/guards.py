@@ -9,6 +9,7 @@ from fedhaw.rules.base import (
     Client,
     InvalidClientModel,
     InvalidRound,
+    InvalidRule,
     Round,
     Rule,
     State,
@@ -62,9 +63,12 @@ def aggregate_surviving(
 
     Returns:
         The next global model, the state, and why each refused client was refused.
+
+    Raises:
+        InvalidRule: the rule does not return a model and a state that knows its clients' weights.
     """
     try:
-        model, state = rule.aggregate(state, current)
+        model, state = _aggregated(rule, state, current)
     except InvalidClientModel as refusal:
         refused = set(refusal.clients)
         arrived = current.arrived.copy()
@@ -72,6 +76,23 @@ def aggregate_surviving(
             if name in refused:
                 current.client_models[k] = current.global_model
                 arrived[k] = False
-        model, state = rule.aggregate(state, replace(current, received=arrived))
+        model, state = _aggregated(rule, state, replace(current, received=arrived))
         return model, state, dict.fromkeys(refusal.clients, refusal.reason.removeprefix("is "))
     return model, state, {}
+
+
+def _aggregated(rule: Rule[S], state: S, current: Round) -> tuple[Array, S]:
+    """What a rule returns, if it is what a rule returns: it may be a user's own."""
+    name, made = type(rule).__name__, rule.aggregate(state, current)
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise InvalidRule(
+            f"{name}.aggregate returned a {type(made).__name__}; it must return the next global "
+            "model and the state."
+        )
+    clients, weights = (getattr(made[1], part, None) for part in ("clients", "weights"))
+    if clients is None or weights is None or len(clients) != len(weights):
+        raise InvalidRule(
+            f"{name}.aggregate returned a {type(made[1]).__name__} as its state; a state has "
+            "clients, and weights with a number for each of them."
+        )
+    return made

@@ -180,6 +180,7 @@ class Settings(TypedDict, total=False):
             above=1,
             besides=0,
             later=True,
+            before=0,
         ),
     ]
     model: Annotated[

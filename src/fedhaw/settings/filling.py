@@ -89,14 +89,14 @@ def described(settings: FederationSettings) -> dict[str, object]:
     return {
         name: values[name]
         for name, setting in SETTINGS.items()
-        if not setting.place_only and not (setting.later and values[name] == setting.default)
+        if not setting.place_only and not (setting.later and values[name] == setting.unspoken)
     }
 
 
 def of_today(config: Mapping[str, Any]) -> dict[str, Any]:
     """An older description of a run by the names of today, and without what is left out today."""
     named = {FORMER_NAMES.get(key, key): value for key, value in config.items()}
-    later = {name: s.default for name, s in SETTINGS.items() if s.later}
+    later = {name: s.unspoken for name, s in SETTINGS.items() if s.later}
     return {key: value for key, value in named.items() if later.get(key, later) != value}
 
 

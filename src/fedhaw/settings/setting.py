@@ -48,7 +48,8 @@ class Setting:
         place_only: it says where and how fast a run computes, and changes nothing in the result.
         told_by: the entry of a history's config that says it already, or None.
         later: it came after the first release, so that runs from before do not speak of it; a
-            run's description leaves it out at its default.
+            run's description leaves it out where it is as it was then.
+        before: what it was then, where that is not its default.
         same_as: the setting of which this is another spelling.
         name: what it is called.
         kind: of its type.
@@ -70,11 +71,17 @@ class Setting:
     place_only: bool = False
     told_by: str | None = None
     later: bool = False
+    before: object = None
     same_as: str | None = None
     name: str = ""
     kind: Kind = "text"
     choices: tuple[str, ...] = ()
     optional: bool = False
+
+    @property
+    def unspoken(self) -> object:
+        """The value of a later setting that runs from before had without speaking of it."""
+        return self.default if self.before is None else self.before
 
     def of_type(self, name: str, hint: object) -> Self:
         """This setting with the name and the type that it was declared with."""

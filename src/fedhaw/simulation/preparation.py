@@ -113,6 +113,8 @@ def metrics_of(settings: FederationSettings) -> Mapping[str, EvaluationMetric]:
     if not isinstance(metrics, list) or not all(isinstance(name, str) for name in metrics):
         raise InvalidSimulation(f"metrics is {metrics!r}; give functions by name.")
     found = {reference.rpartition(":")[2]: names.load(reference) for reference in metrics}
+    if len(found) < len(metrics):
+        raise InvalidSimulation(f"Two of metrics {metrics!r} have one name; rename one of them.")
     return cast(Mapping[str, EvaluationMetric], found)  # `ModelEvaluation` tries them
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, Unpack
 
 from fedhaw.description import describe
+from fedhaw.files import is_path
 from fedhaw.history import ClientFacts, EndRecord, History, RoundRecord, RunRecord
 from fedhaw.rules import Rule
 from fedhaw.settings import SETTINGS, DataSource, InvalidSetting, Settings, fill
@@ -187,7 +188,7 @@ def _rule(rule: RuleSource, federation: Federation) -> Rule[Any]:
 
 
 def _check_keeping(out: object, resume: object, name: object, on_round: object) -> None:
-    if out is not None and not isinstance(out, (str, os.PathLike)):
+    if out is not None and not is_path(out):
         raise InvalidSetting(f"out is {out!r}; it must be the path of a folder.")
     if not isinstance(resume, bool):
         raise InvalidSetting(f"resume is {resume!r}; it must be True or False.")
