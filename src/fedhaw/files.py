@@ -34,7 +34,7 @@ def is_path(path: object) -> bool:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, and rename it onto `path` when the block succeeds.
+    """A temporary path beside `path`, which is renamed onto `path` when the block succeeds.
 
     The data is flushed to disk before the rename, so after a power cut `path` holds either the old
     or the new content. Missing parent folders are made.
@@ -59,13 +59,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` as UTF-8, all of it or nothing."""
+    """A file with `text` as UTF-8: all of it is written, or nothing."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write `data`, all of it or nothing."""
+    """A file with `data`: all of it is written, or nothing."""
     with replacing(path) as temporary:
         temporary.write_bytes(data)
 

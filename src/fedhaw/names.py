@@ -212,7 +212,7 @@ def _path(place: str) -> Path:
 
 
 def _also_look_in(folder: Path) -> None:
-    """Let Python find modules in a folder, after everywhere else."""
+    """A further folder in which Python finds modules, after everywhere else."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 

@@ -38,7 +38,7 @@ class InvalidUplink(FedhawError, ValueError):
 
 @runtime_checkable
 class Uplink(Protocol):
-    """Decides which uploads get lost; must be a pure function of its arguments."""
+    """A decision about which uploads get lost; must be a pure function of its arguments."""
 
     def lost(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
         """(len(clients),) True where the client's upload does not arrive in this round."""
@@ -65,7 +65,7 @@ class LetterUplink:
         return self.p_e * _uniforms(seed, _PROBABILITIES, 0, clients)
 
     def lost(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
-        """See `Uplink`."""
+        """The same as in `Uplink`."""
         draws = _uniforms(seed, _LOSSES, round_index, clients)
         return draws < self.probabilities(seed, clients)
 
@@ -145,7 +145,7 @@ class BurstyUplink:
         return state
 
     def lost(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
-        """See `Uplink`."""
+        """The same as in `Uplink`."""
         bad = self.bad(seed, round_index, clients)
         probability = np.where(bad, self.loss_when_bad, self.loss_when_good)
         return _uniforms(seed, _LOSSES, round_index, clients) < probability
@@ -166,7 +166,7 @@ class RecordedUplink:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a trace: a CSV file with the heading ``round,client`` and a line per lost upload.
+        """A trace in a file: CSV with the heading ``round,client`` and a line per lost upload.
 
         Empty lines and lines that begin with # are skipped.
 
@@ -198,7 +198,7 @@ class RecordedUplink:
         return cls(frozenset(losses), str(file))
 
     def check(self, clients: int) -> None:
-        """Refuse a trace that names clients beyond the last of `clients`."""
+        """A check of this trace: one that names clients beyond the last of `clients` is refused."""
         largest = max((client for _, client in self.losses), default=0)
         if largest >= clients:
             raise InvalidUplink(
@@ -207,7 +207,7 @@ class RecordedUplink:
             )
 
     def lost(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
-        """See `Uplink`."""
+        """The same as in `Uplink`."""
         return np.array(
             [(round_index, client) in self.losses for client in clients], dtype=np.bool_
         )

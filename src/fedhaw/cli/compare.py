@@ -150,7 +150,7 @@ def _default_folder(federation: "Recipe") -> Path:
 
 
 def check_target(target: float | None) -> None:
-    """Refuse an accuracy that is not between 0 and 1 before anything is run."""
+    """A check before anything is run: an accuracy that is not between 0 and 1 is refused."""
     if target is not None and not 0 < target <= 1:
         raise typer.BadParameter("write 0.85 for 85 percent", param_hint="--target")
 

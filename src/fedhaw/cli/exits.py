@@ -36,7 +36,7 @@ class Terminated(BaseException):
 
 @contextmanager
 def interruptible(how_to_go_on: str) -> Iterator[None]:
-    """Turn Ctrl-C within the block into an end that says how to go on."""
+    """A block in which Ctrl-C becomes an end that says how to go on."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -44,7 +44,7 @@ def interruptible(how_to_go_on: str) -> Iterator[None]:
 
 
 def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
-    """Run the app and leave the process with the exit code of what happened."""
+    """A run of the app, after which the process ends with the exit code of what happened."""
     logging.basicConfig(format="fedhaw: %(message)s", level=logging.WARNING)
     before = signal.signal(signal.SIGTERM, _terminate)
     for name in ("stdout", "stderr"):

@@ -26,12 +26,12 @@ def to_stderr() -> "Console":
 
 
 def print_json(value: object) -> None:
-    """Print one JSON object; numbers that are not finite become null, as JSON has none."""
+    """One JSON object, printed; numbers that are not finite become null, as JSON has none."""
     print(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_table(table: "Table") -> None:
-    """Print a table: in colour on a terminal, as plain text elsewhere."""
+    """A table, printed: in colour on a terminal, as plain text elsewhere."""
     from fedhaw.reports import to_rich, to_text
 
     if sys.stdout.isatty():

@@ -41,7 +41,7 @@ class _Row:
 
 
 class SweepProgress:
-    """Shows how far a sweep is; give it to `run_sweep` as `watch`, within its `with` block.
+    """A display of how far a sweep is; give it to `run_sweep` as `watch`, within its `with` block.
 
     Args:
         jobs: every run of the sweep, also those that will be passed over.
@@ -78,7 +78,7 @@ class SweepProgress:
             self._live.stop()
 
     def __call__(self, event: "Event") -> None:
-        """Take note of an event and show it."""
+        """An event, noted and shown."""
         job, row = event.job, self._rows[event.job.label]
         row.moved = time.monotonic()
         match event.kind:

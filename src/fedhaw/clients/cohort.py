@@ -51,7 +51,7 @@ def blocks(sizes: Sequence[int], batch: int, *, join_lone: bool = False) -> Iter
 
 
 class CohortTrainer:
-    """Trains cohorts of clients side by side.
+    """A trainer of cohorts, whose clients are trained side by side.
 
     Args:
         stack: how to compute with many models.
@@ -80,7 +80,7 @@ class CohortTrainer:
     def __call__(
         self, round_index: int, clients: Sequence[int], rows: Sequence[Tensor], models: Tensor
     ) -> Tensor:
-        """Train the clients, whose models all start from the global one.
+        """The training of the clients, whose models all start from the global one.
 
         Args:
             round_index: which round this is.
@@ -125,7 +125,7 @@ class _Steps:
             self._optimiser = Optimiser(update, values, self._gradient, values[0].clone())
 
     def __call__(self, block: Block, x: Tensor, y: Tensor) -> Tensor:
-        """Take the block's step; returns (A, m) numbers whose row sums are the losses."""
+        """The block's step; returns (A, m) numbers whose row sums are the losses."""
         rows = slice(block.first, block.last)
         shape = (block.first, block.last, block.stop - block.start)
         if shape != self._made_for:

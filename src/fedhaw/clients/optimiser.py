@@ -31,7 +31,7 @@ class Optimiser:
             self._counts = torch.zeros(len(values), device=values.device).unbind()
 
     def step(self, rows: slice) -> None:
-        """Move these clients along their gradients."""
+        """A step of these clients along their gradients."""
         update = self._update
         values, gradient = self._values[rows], self._gradient[rows]
         if update.weight_decay or update.proximal:

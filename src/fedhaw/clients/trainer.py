@@ -19,7 +19,7 @@ Step: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 class Trainer:
-    """Trains any client, one after the other, in one workspace.
+    """A trainer of any client, one after the other, in one workspace.
 
     A trainer always works in the same memory, wherever the models come from and go to: matrix
     products may round differently at differently aligned addresses.
@@ -60,7 +60,7 @@ class Trainer:
     def __call__(
         self, round_index: int, client: int, rows: Tensor, global_model: Tensor
     ) -> tuple[float, Tensor]:
-        """Train one client.
+        """The training of one client.
 
         Args:
             round_index: which round this is.

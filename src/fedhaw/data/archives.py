@@ -52,7 +52,7 @@ _DAMAGE = (
 
 
 def load_archive(path: Path, name: str | None = None, classes: int | None = None) -> Dataset:
-    """Read a data set from an .npz file of either layout.
+    """The data set in an .npz file of either layout.
 
     Args:
         path: the file.
@@ -94,7 +94,7 @@ def load_archive(path: Path, name: str | None = None, classes: int | None = None
 
 
 def read_npz(path: Path, keys: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Read arrays from an .npz file without trusting it.
+    """The arrays in an .npz file, read without trusting it.
 
     Args:
         path: the file.
@@ -123,7 +123,7 @@ def read_npz(path: Path, keys: Collection[str] | None = None) -> dict[str, NDArr
 
 
 def _read_entry(file: IO[bytes], entry: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
-    """Read one array after comparing what its header and the zip say about its size."""
+    """One array, read after comparing what its header and the zip say about its size."""
     match npy.read_magic(file):
         case (1, 0):
             shape, column_major, dtype = npy.read_array_header_1_0(file)

@@ -33,7 +33,7 @@ def split(
     min_size: int = 10,
     shards_per_client: int = 2,
 ) -> list[Indices]:
-    """Share a data set's training samples out over clients.
+    """A split of a data set's training samples over clients.
 
     Args:
         dataset: whose training samples. If it is only the beginning of a larger training set

@@ -28,7 +28,7 @@ def md5_of_file(path: Path) -> str:
 
 
 def check_md5(found: str, expected: str, what: str) -> None:
-    """Refuse content that is not what it should be.
+    """A check of content: what is not as it should be is refused.
 
     Args:
         found: MD5 of what is there.
@@ -46,7 +46,7 @@ def check_md5(found: str, expected: str, what: str) -> None:
 
 
 def check_size(found: int, expected: int, path: Path) -> None:
-    """Refuse a file of the wrong length before reading it.
+    """A check of a file before it is read: one of the wrong length is refused.
 
     Raises:
         DataError: the lengths differ.

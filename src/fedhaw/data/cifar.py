@@ -56,7 +56,7 @@ CIFAR10 = CifarFiles(
 
 
 def read_cifar_folder(folder: Path, files: CifarFiles = CIFAR10) -> Dataset:
-    """Read the six unpacked files of a folder.
+    """The data set in the six unpacked files of a folder.
 
     Raises:
         DataError: one is missing, of the wrong length, or not the published one.
@@ -72,7 +72,7 @@ def read_cifar_folder(folder: Path, files: CifarFiles = CIFAR10) -> Dataset:
 
 
 def read_cifar_tar(path: Path, files: CifarFiles = CIFAR10) -> Dataset:
-    """Read the six files straight out of the published archive; nothing is unpacked to disk.
+    """The six files, read straight out of the published archive; nothing is unpacked to disk.
 
     Raises:
         DataError: the archive is damaged, names files outside itself, or lacks one of the six.
@@ -102,7 +102,7 @@ def read_cifar_tar(path: Path, files: CifarFiles = CIFAR10) -> Dataset:
 
 
 def check_cifar_arrays(dataset: Dataset, path: Path, files: CifarFiles = CIFAR10) -> None:
-    """Check images from elsewhere against the published files, as many whole ones as they fill.
+    """A check of images from elsewhere against as many whole published files as they fill.
 
     Args:
         dataset: the first images of CIFAR-10, in the published order.

@@ -90,7 +90,7 @@ def from_arrays(
     holders: ArrayLike | None = None,
     whole_labels: ArrayLike | None = None,
 ) -> Dataset:
-    """Check a user's arrays and make a data set of them.
+    """A data set of a user's arrays, which are checked.
 
     Samples may be
     - images, (N, H, W), (N, H, W, C) or (N, C, H, W): whole numbers in 0..255, which `scaled` maps
@@ -151,7 +151,7 @@ def from_table(
     test_share: float = 0.2,
     seed: int = 0,
 ) -> Dataset:
-    """Make a data set of samples that nobody has divided into training and test yet.
+    """A data set of samples that nobody has divided into training and test yet.
 
     Args:
         x: (N, ...) samples, as in `from_arrays`.
@@ -183,7 +183,7 @@ def from_table(
 def stratified_split(
     labels: ArrayLike, test_share: float = 0.2, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Set aside the same share of every class for testing.
+    """A split that sets aside the same share of every class for testing.
 
     A class of n samples gives round(n * test_share) of them, so a class of one or two goes to
     training whole. Both parts come shuffled: a batch of neighbours then holds many classes, which

@@ -69,7 +69,7 @@ def find_dogs(folder: Path) -> DogImages | None:
 
 
 def fetch_dogs(folder: Path, progress: bool = True) -> None:
-    """Download the two archives into a folder; they are used as they come.
+    """A download of the two archives into a folder; they are used as they come.
 
     Raises:
         DownloadError: they cannot be had; the sentence says what to put where.

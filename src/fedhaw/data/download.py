@@ -29,7 +29,7 @@ class PublishedFile:
 
 
 def fetch(file: PublishedFile, folder: Path, progress: bool = True) -> Path:
-    """Download a file into a folder, unless it is there already.
+    """A download of a file into a folder, unless it is there already.
 
     It is written under another name and takes its own only when its checksum is right, so a
     download cut short leaves nothing behind.
@@ -64,7 +64,7 @@ def fetch(file: PublishedFile, folder: Path, progress: bool = True) -> Path:
 
 
 def _download(url: str, path: Path, file: PublishedFile, progress: bool) -> None:
-    """Download to `path`; the DownloadError it raises holds the bare reason."""
+    """A download to `path`; the DownloadError it raises holds the bare reason."""
     import pooch
     import requests
 

@@ -31,7 +31,7 @@ _CHUNK = 1 << 20
 
 
 def read_idx(path: Path, shape: tuple[int, ...] | None = None) -> NDArray[np.uint8]:
-    """Read an idx file of uint8 values.
+    """The array in an idx file of uint8 values.
 
     Args:
         path: the file; gzipped if its first two bytes say so, whatever its name.
@@ -69,7 +69,7 @@ def _read(
     shape: tuple[int, ...] | None,
     available: int | None,
 ) -> NDArray[np.uint8]:
-    """Read header and values; `available` is the length of a file that is not packed."""
+    """The values, read after the header; `available` is the length of a file that is not packed."""
     dimensions = _read_header(read, path)
     if shape is not None and dimensions != shape:
         raise DataError(f"{path} holds an array of shape {dimensions}, not {shape} as it should.")

@@ -163,7 +163,7 @@ class LabelledImages:
 
 
 def decode(content: bytes, name: str, side: int) -> NDArray[np.float32]:
-    """Decode an image as the ViT's own preparation does.
+    """An image, decoded as the ViT's own preparation does it.
 
     To RGB, stretched to a square by bilinear interpolation, from 0..255 to [-1, 1].
 

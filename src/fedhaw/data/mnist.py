@@ -126,7 +126,7 @@ def find_idx(folder: Path, published: IdxFiles) -> list[Path] | None:
 
 
 def read_idx_files(paths: Sequence[Path], published: IdxFiles) -> Dataset:
-    """Read and check the four files, in the order of `published.files`.
+    """The data set in the four files, read in the order of `published.files` and checked.
 
     Raises:
         DataError: one is damaged or not the published one.
@@ -141,7 +141,7 @@ def read_idx_files(paths: Sequence[Path], published: IdxFiles) -> Dataset:
 
 
 def check_idx_arrays(dataset: Dataset, path: Path, published: IdxFiles) -> None:
-    """Check arrays from elsewhere against the published files.
+    """A check of arrays from elsewhere against the published files.
 
     Args:
         dataset: all of the data set, in the published order.
@@ -168,7 +168,7 @@ def check_idx_arrays(dataset: Dataset, path: Path, published: IdxFiles) -> None:
 
 
 def fetch_idx(folder: Path, published: IdxFiles, progress: bool = True) -> list[Path]:
-    """Download the four files into a folder.
+    """A download of the four files into a folder.
 
     Raises:
         DownloadError: they cannot be had; the sentence says what to put where.

@@ -20,7 +20,7 @@ from fedhaw.files import replacing
 
 
 def write_partition(path: Path | str, parts: Sequence[Indices]) -> None:
-    """Write a split as `indices` and `offsets`.
+    """A split, written as `indices` and `offsets`.
 
     Raises:
         FileWriteError: the file could not be written; what stood there is untouched.
@@ -33,7 +33,7 @@ def write_partition(path: Path | str, parts: Sequence[Indices]) -> None:
 def read_partition(
     path: Path | str, split: str | None = None, samples: int | None = None
 ) -> list[Indices]:
-    """Read a split.
+    """The split in a file.
 
     Args:
         path: the .npz file.
@@ -77,7 +77,7 @@ def read_partition(
 def read_proxy_split(
     path: Path | str, samples: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Read the proxy and evaluation parts of a test set.
+    """The proxy and evaluation parts of a test set, read from a file.
 
     Args:
         path: the .npz file.
@@ -97,7 +97,7 @@ def read_proxy_split(
 
 
 def _indices(array: NDArray[Any], path: Path, samples: int | None) -> Indices:
-    """Check that indices are whole numbers within the data and that none comes twice."""
+    """The indices, checked: whole numbers within the data, and none comes twice."""
     if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) == 0:
         raise DataError(
             f"{path} holds {array.dtype} of shape {array.shape} as indices, not a list."

@@ -103,7 +103,7 @@ def dirichlet(
 
 
 def iid(labels: ArrayLike, clients: int, seed: int = 0) -> list[Indices]:
-    """Deal the samples out at random in equal numbers (off by one where they do not go round).
+    """The samples, dealt out at random in equal numbers (off by one where they do not go round).
 
     Args:
         labels: (N,) training labels; only their number matters.
@@ -121,7 +121,7 @@ def iid(labels: ArrayLike, clients: int, seed: int = 0) -> list[Indices]:
 def shards(
     labels: ArrayLike, clients: int, shards_per_client: int = 2, seed: int = 0
 ) -> list[Indices]:
-    """Sort by label, cut into equal shards, deal the shards out: the split of the FedAvg paper.
+    """The split of the FedAvg paper: sort by label, cut into equal shards, deal the shards out.
 
     Args:
         labels: (N,) training labels.
@@ -160,7 +160,7 @@ def by_holder(holders: ArrayLike) -> list[Indices]:
 
 
 def restrict(parts: Sequence[Indices], samples: int) -> list[Indices]:
-    """Keep of a split over a whole training set what lies among its first `samples`.
+    """The part of a split over a whole training set that lies among its first `samples`.
 
     Raises:
         DataError: a client would be left with nothing.
@@ -212,7 +212,7 @@ def _draw_shares(
 
 
 def _cut(members: Indices, shares: NDArray[np.float64]) -> list[Indices]:
-    """Cut a class's samples into one piece per client, at the floors of the cumulative shares."""
+    """A class's samples in one piece per client, cut at the floors of the cumulative shares."""
     ends = (np.cumsum(shares) * len(members)).astype(np.int64)[:-1]
     return np.split(members, ends)
 
@@ -226,7 +226,7 @@ def _gather(owners: Indices, clients: int, random: np.random.RandomState) -> lis
 
 
 def _mend(parts: list[Indices], min_size: int) -> None:
-    """Move samples from the largest to the smallest client until none is below the minimum.
+    """A move of samples from the largest to the smallest client until none is below the minimum.
 
     The largest always has some to spare, because there are at least clients * min_size in all.
     """

@@ -18,7 +18,7 @@ LARGEST_SHARE = 5
 def proxy_split(
     test: int | ArrayLike, classes: int, seed: int = 42, size: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Divide the test set into a proxy part and an evaluation part, which never overlap.
+    """A division of the test set into a proxy part and an evaluation part, which never overlap.
 
     With a test set of 10,000, 10 classes and seed 42 these are the letter's lists, in its order.
 

@@ -90,7 +90,7 @@ def load(
     progress: bool = True,
     backbone: str = VIT_B16,
 ) -> Dataset:
-    """Load a data set.
+    """The data set behind a name or a path.
 
     Args:
         name_or_path: "mnist-5k" (comes with the installation), "mnist", "fashion-mnist",

@@ -7,7 +7,7 @@ from fedhaw.data.errors import DataError
 
 
 def refuse_outside(member: tarfile.TarInfo, path: Path) -> None:
-    """Refuse an archive that names a place outside itself, as only a hostile one does.
+    """A check of an archive: a hostile one, which names a place outside itself, is refused.
 
     Raises:
         DataError: the member's name is absolute or climbs up, or it is a link or a device.

@@ -205,7 +205,7 @@ def build_rule(
 
 
 def try_options(name: str, given: Mapping[str, object], eta: float) -> None:
-    """Refuse options early, before any data is loaded.
+    """An early check of options, before any data is loaded; wrong ones are refused.
 
     Raises:
         UnknownRule: as `build_rule`.

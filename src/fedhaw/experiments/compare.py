@@ -55,7 +55,7 @@ class ComparePlan:
 
 
 def compare(plan: ComparePlan, watch: Watch = lambda event: None) -> Comparison:
-    """Run what has not finished yet, and read all of it back.
+    """All runs of a plan, read back once those that have not finished yet are run.
 
     Raises:
         FedhawError: something cannot be used; see `run_sweep`.

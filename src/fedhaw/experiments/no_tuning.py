@@ -223,7 +223,7 @@ class Evidence:
 
 
 def no_tuning(plan: NoTuningPlan, watch: Watch = lambda event: None) -> Evidence:
-    """Run what has not finished yet; the tables are written anew after each cell that was run.
+    """A run of what has not finished yet; the tables are written anew after each cell that was run.
 
     Raises:
         FedhawError: something cannot be used; see `run_sweep`.

@@ -122,7 +122,7 @@ class Recipe:
 
     @classmethod
     def of(cls, values: Mapping[str, object], place: Place = str, origin: str = "") -> Self:
-        """Check values and make a recipe of them.
+        """A recipe of values, which are checked.
 
         Args:
             values: by key.

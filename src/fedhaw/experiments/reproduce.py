@@ -151,7 +151,7 @@ class Reproduction:
 
 
 def reproduce(plan: ReproducePlan, watch: Watch = lambda event: None) -> Iterator[Reproduction]:
-    """Run what has not finished yet; yields each table once it is complete and written.
+    """A run of what has not finished yet; yields each table once it is complete and written.
 
     Raises:
         FedhawError: something cannot be used; see `run_sweep`.

@@ -43,7 +43,7 @@ class RunFolder:
         return self.path / FILE_NAME
 
     def claim(self, recipe: Recipe, dataset: Dataset) -> None:
-        """Write down what the folder is for, or check that it is for this.
+        """A note of what the folder is for, or a check that it is for this.
 
         Only the number of rounds may have grown since.
 

@@ -48,7 +48,7 @@ class Timing:
 
 
 def server_times(device: str = "cpu", store: Path | None = None) -> tuple[Timing, ...]:
-    """Measure every rule, or read what was measured before.
+    """The times of every rule, measured now or read from what was measured before.
 
     Args:
         device: where the models lie.

@@ -54,7 +54,7 @@ Watch: TypeAlias = Callable[[Event], None]
 
 
 def run_sweep(jobs: Sequence[Job], watch: Watch = lambda event: None) -> None:
-    """Run what has not finished yet.
+    """A run of every job that has not finished yet.
 
     Args:
         jobs: in the order they are to be run; those with the same folder must be the same.

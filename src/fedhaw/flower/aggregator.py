@@ -52,7 +52,7 @@ class Outcome:
 
 
 class Aggregator:
-    """Holds the global model and the rule's state, and moves both on round by round.
+    """The global model and the rule's state, both moved on round by round.
 
     Attributes:
         layout: how the model's arrays lie in the vector; None before the first `adopt`.
@@ -83,7 +83,7 @@ class Aggregator:
         self._buffers: list[NDArray[Any]] = []
 
     def adopt(self, arrays: ArrayRecord) -> None:
-        """Take `arrays` for the global model, if they are not what the last round returned.
+        """A change of the global model to `arrays`, if they are not what the last round returned.
 
         Raises:
             UnsupportedArrays: they are not something a rule can aggregate.
@@ -114,7 +114,7 @@ class Aggregator:
         return self._buffers[-1]
 
     def aggregate(self, uploads: Uploads) -> Outcome:
-        """Move the model on; a round that gives no usable model leaves it as it is."""
+        """A step of the model; a round that gives no usable model leaves it as it is."""
         self.guard = uploads.guard
         if not uploads.received.any():
             return Outcome({}, {}, metrics_of(self.state), None)
@@ -178,7 +178,7 @@ class Aggregator:
     def _refuse_absurd(
         self, uploads: Uploads, received: NDArray[np.bool_], refused: dict[str, str]
     ) -> None:
-        """Find whose numbers, finite one by one, made the sum overflow or absurd."""
+        """A search for those whose numbers, finite one by one, made the sum overflow or absurd."""
         for row, client in enumerate(uploads.clients):
             values = uploads.models[row]
             least, most = float(values.min()), float(values.max())
@@ -209,7 +209,7 @@ class Aggregator:
         }
 
     def restore(self, parts: Parts) -> None:
-        """Go back to where `parts` were taken; call `adopt` with the initial arrays before.
+        """A return to where `parts` were taken; call `adopt` with the initial arrays before.
 
         Raises:
             CheckpointError: they are of another model or another rule.

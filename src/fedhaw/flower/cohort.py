@@ -60,7 +60,7 @@ def ask(
 
 @dataclass
 class Recruiter:
-    """Finds nodes and draws cohorts.
+    """A recruiter, which finds nodes and draws cohorts.
 
     Attributes:
         roster: who is who; learns the names of registered nodes and, in a roll call, of clients.
@@ -83,7 +83,7 @@ class Recruiter:
     _called: set[int] = field(default_factory=set)
 
     def wait_for_all(self, nodes: int) -> None:
-        """Wait for at least so many nodes before the next round, as if it were the first."""
+        """A wait for at least so many nodes before the next round, as if it were the first."""
         self.at_start = max(self.at_start, nodes)
         self._started = False
 
@@ -151,7 +151,7 @@ class Recruiter:
         return found
 
     def _call(self, grid: Grid, nodes: Sequence[int]) -> None:
-        """Ask each new node once who its client is; apps without a query function need not say."""
+        """Each new node's client, asked for once; apps without a query function need not say."""
         new = [node for node in nodes if node not in self._called]
         self._called.update(new)
         content = RecordDict({"config": ConfigRecord({"roll-call": True})})

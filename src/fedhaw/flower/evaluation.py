@@ -15,7 +15,7 @@ log = logging.getLogger("flwr.fedhaw")
 
 @dataclass
 class Evaluations:
-    """Gathers clients' metrics, in the order of their names.
+    """The clients' metrics, gathered in the order of their names.
 
     Attributes:
         roster: who is who; learns who was silent.

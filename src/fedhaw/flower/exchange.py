@@ -24,7 +24,7 @@ log = logging.getLogger("flwr.fedhaw")
 def exchange(
     grid: Grid, messages: Sequence[Message], timeout: float, poll: float = POLL
 ) -> Iterator[Message]:
-    """Send messages and yield the replies until all are in or `timeout` seconds have passed.
+    """The replies to `messages`, which it sends, until all are in or `timeout` seconds have passed.
 
     The time is counted from when the messages are on their way.
     """

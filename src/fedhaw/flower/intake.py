@@ -74,7 +74,7 @@ class Uploads:
 
 @dataclass
 class Intake:
-    """Takes a round's replies one by one.
+    """The place where a round's replies are taken in, one by one.
 
     Args:
         layout: of the model.
@@ -116,7 +116,7 @@ class Intake:
                 self._refusals[question.node] = Refusal(question.reason)
 
     def take(self, reply: Message) -> str | None:
-        """Take one reply; returns what to log when nobody was waiting for it."""
+        """One reply, taken in; returns what to log when nobody was waiting for it."""
         node = self._node(reply)
         if node is None:
             return f"A reply from node {reply.metadata.src_node_id} answers no question; ignored."
@@ -150,7 +150,7 @@ class Intake:
         return None
 
     def finish(self, server_round: int) -> Uploads:
-        """Close the round: whoever has not answered by now is lost."""
+        """The close of the round: whoever has not answered by now is lost."""
         for copying in self._copying:
             copying.result()
         for node in self._asked:

@@ -99,7 +99,7 @@ class WireLayout:
         layer_of: LayerOf | None = None,
         statistics: Sequence[str] = STATISTICS,
     ) -> "WireLayout":
-        """Lay out the global model.
+        """The layout of the global model.
 
         Args:
             arrays: the model's arrays.
@@ -154,7 +154,7 @@ class WireLayout:
     def read(
         self, arrays: ArrayRecord, out: NDArray[Any], sent: NDArray[Any] | None = None
     ) -> NDArray[np.float64]:
-        """Write a record's floats into `out`, (P,), each straight from its bytes.
+        """A copy of a record's floats in `out`, (P,), each straight from its bytes.
 
         Args:
             arrays: the record.
@@ -187,7 +187,7 @@ class WireLayout:
     def _copies(
         self, arrays: ArrayRecord, out: NDArray[Any], sent: NDArray[Any] | None
     ) -> tuple[Callable[[int], None], NDArray[np.float64]]:
-        """Check a record, and give the function that copies a part of it and measures it."""
+        """The function that copies and measures a part of a record, which is checked first."""
         if set(arrays.keys()) != set(self.names):
             missing = sorted(set(self.names) - set(arrays.keys()))
             strange = sorted(set(arrays.keys()) - set(self.names))
@@ -216,7 +216,7 @@ class WireLayout:
         return vector[: self.learnt], vector[self.learnt :]
 
     def join(self, learnt: NDArray[Any], averaged: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write both parts of a model into `out`, (P,)."""
+        """A copy of both parts of a model in `out`, (P,)."""
         out[: self.learnt] = learnt
         out[self.learnt :] = averaged
 
@@ -278,7 +278,7 @@ def _one_after_the_other(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _together(work: Callable[[_T], None], tasks: Sequence[_T], size: int) -> None:
-    """Do all tasks, those of a large model by several threads: copying needs no interpreter."""
+    """The work on all tasks, for a large model by several threads: copying needs no interpreter."""
     waiting = iter(tasks)
     share_out(lambda: _each(work, waiting), _threads() if size >= WORTH_THREADS else 1)
 

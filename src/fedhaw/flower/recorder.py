@@ -23,7 +23,7 @@ log = logging.getLogger("flwr.fedhaw")
 
 
 class RunRecorder:
-    """Keeps a run's rounds on disk, as far as the settings ask for it.
+    """The keeper of a run's rounds on disk, as far as the settings ask for it.
 
     A round is written into the history before the checkpoint, so a server killed between the two
     finds a history that is ahead; the rounds too many are then cut off, for they come again. A disk
@@ -95,7 +95,7 @@ class RunRecorder:
             log.warning("%s The end of the history is missing.", error)
 
     def close(self) -> None:
-        """Let go of the files, however the run ended."""
+        """The release of the files, however the run ended."""
         self._open.close()
 
     def _go_back(self, path: Path, store: CheckpointStore) -> int:
@@ -154,7 +154,7 @@ class RunRecorder:
 
 
 def _point(name: Path, file: Path) -> None:
-    """Let `name` stand for `file`, so that the last checkpoint is always found under one name."""
+    """A link from `name` to `file`, so that the last checkpoint is always found under one name."""
     other = name.with_name(f".{name.name}.link")
     with suppress(OSError):
         other.unlink(missing_ok=True)

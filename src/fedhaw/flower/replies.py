@@ -68,7 +68,7 @@ NO_REPLY = Refusal(loss_reasons.NO_REPLY, silent=True)
 
 
 def read(reply: Message, node: int, roster: Roster, examples_key: str) -> Answer | Refusal:
-    """Judge the envelope of one reply.
+    """The verdict on the envelope of one reply.
 
     Args:
         reply: what came back.

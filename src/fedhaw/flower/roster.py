@@ -15,7 +15,7 @@ LONGEST_PAUSE = 16
 
 
 def order(name: str) -> tuple[int, int, str]:
-    """Sorts client names: whole numbers by value, then texts."""
+    """The sort key of a client's name: whole numbers by value, then texts."""
     return (0, int(name), name) if name.isdecimal() else (1, 0, name)
 
 

@@ -18,7 +18,7 @@ class InvalidSetting(FlowerError, ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """See `fedhaw.flower.RuleStrategy`, whose arguments these are."""
+    """The arguments of `fedhaw.flower.RuleStrategy`, which describes them."""
 
     fraction_train: float
     fraction_evaluate: float

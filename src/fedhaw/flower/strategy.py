@@ -193,7 +193,7 @@ class RuleStrategy(Strategy):
         return self._aggregator.state
 
     def summary(self) -> None:
-        """Log what this strategy does."""
+        """A few lines in the log about what this strategy does."""
         log.info("\t├──> Rule: %s", self.rule)
         log.info("\t├──> Round deadline: %s s", self._deadline)
         log.info("\t└──> Checkpoint: %s", self.settings.checkpoint or "none")
@@ -203,7 +203,7 @@ class RuleStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Draw the round's cohort and write to it; a list, because Flower iterates twice."""
+        """The messages to the cohort drawn for the round; a list, because Flower iterates twice."""
         settings = self.settings
         self._aggregator.adopt(arrays)
         self._questions = []
@@ -244,7 +244,7 @@ class RuleStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Decode the replies, count the lost, and let the rule make the next global model.
+        """The next global model, made by the rule from the decoded replies; the lost are counted.
 
         Returns the global model also when every client was lost; it is then the old one.
         """
@@ -299,7 +299,7 @@ class RuleStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Draw the nodes that evaluate the new model and write to them."""
+        """The messages to the nodes drawn to evaluate the new model."""
         settings = self.settings
         if settings.fraction_evaluate == 0:
             return []
@@ -339,7 +339,7 @@ class RuleStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: EvaluateFunction | None = None,
     ) -> Result:
-        """Run the federation; arguments and result are those of Flower's strategies.
+        """A run of the federation; arguments and result are those of Flower's strategies.
 
         With a checkpoint the run goes on after the round it holds; the result then has the metrics
         of the rounds that were run this time.

@@ -30,7 +30,7 @@ def per_client(start: Start) -> dict[str, Joining]:
 def check_coefficients(
     start: Start, rates: Mapping[str, float], limits: Mapping[str, tuple[float, float]]
 ) -> None:
-    """Refuse coefficients without a rate, rates without a coefficient, and limits that bar a start.
+    """A check: each coefficient has a rate, each rate a coefficient, and no limits bar a start.
 
     Raises:
         InvalidRule: with a sentence that names the coefficient.

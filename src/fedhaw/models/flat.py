@@ -35,7 +35,7 @@ class FlatModule:
         self._initial = [buffer.clone() for buffer in self._resident]
 
     def start(self, model: Tensor) -> None:
-        """Hold `model`, (P,), and forget everything else an earlier client left behind."""
+        """A new start with `model`, (P,); all else that an earlier client left is forgotten."""
         self.vector.copy_(model)
         for buffer, value in zip(self._resident, self._initial, strict=True):
             buffer.copy_(value)
@@ -46,7 +46,7 @@ class FlatModule:
         return self.vector
 
     def _lay_over_the_vector(self) -> None:
-        """Point parameters and travelling buffers at their places in the vector.
+        """Parameters and travelling buffers, pointed at their places in the vector.
 
         Done anew for every client: a user's code may have put other tensors in their place.
         """

@@ -64,7 +64,7 @@ class Layout:
 
     @classmethod
     def of(cls, module: nn.Module, buffers: Buffers = "batch") -> Self:
-        """Lay out a module.
+        """The layout of a module.
 
         Raises:
             UnsupportedModule: the module has no trainable parameters, or numbers that are not
@@ -119,7 +119,7 @@ class Layout:
             return torch.cat([tensors[entry.name].reshape(-1) for entry in self.entries])
 
     def load(self, module: nn.Module, vector: Tensor) -> None:
-        """Copy the values of `vector`, (P,), into the module."""
+        """A copy of the values of `vector`, (P,), into the module."""
         tensors = _named_tensors(module)
         with torch.no_grad():
             for name, values in self.views(vector).items():

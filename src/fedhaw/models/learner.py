@@ -32,10 +32,10 @@ class Learner(Protocol):
     gradient: Tensor
 
     def start(self, model: Tensor) -> None:
-        """Begin anew from `model`, (P,)."""
+        """A new start from `model`, (P,)."""
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Leave the gradient of the batch's mean loss in `gradient`.
+        """The gradient of the batch's mean loss, left in `gradient`.
 
         Returns:
             A vector whose sum is the loss, summed over the samples; adding up can wait.
@@ -84,13 +84,13 @@ class ModuleLearner:
         return self._flat.module
 
     def start(self, model: Tensor) -> None:
-        """Begin anew from `model`, (P,), in training mode."""
+        """A new start from `model`, (P,), in training mode."""
         self._flat.start(model)
         self._flat.module.train()
 
     @torch.no_grad()
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
-        """See `Learner`."""
+        """The same as in `Learner`."""
         loss, gradients = self._differentiate(x, y)
         for place, gradient in zip(self._gradients, gradients, strict=True):
             place.zero_() if gradient is None else place.copy_(gradient)
@@ -98,7 +98,7 @@ class ModuleLearner:
 
     @torch.no_grad()
     def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
-        """See `Learner`."""
+        """The same as in `Learner`."""
         loss, gradients = self._differentiate(x, y)
         for leaf, gradient in zip(self._leaves, gradients, strict=True):
             if gradient is not None:
@@ -114,7 +114,7 @@ class ModuleLearner:
         return loss.detach().reshape(1) * len(y), gradients
 
     def model(self) -> Tensor:
-        """See `Learner`."""
+        """The same as in `Learner`."""
         return self._flat.vector
 
 
@@ -130,19 +130,19 @@ class PerceptronLearner:
         self._full: PerceptronPass | None = None
 
     def start(self, model: Tensor) -> None:
-        """Begin anew from `model`, (P,)."""
+        """A new start from `model`, (P,)."""
         transpose_first_layer(self._sizes, model, out=self.parameters, back=False)
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
-        """See `Learner`."""
+        """The same as in `Learner`."""
         return self._pass(len(y)).gradient(x, y, self.gradient)
 
     def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
-        """See `Learner`."""
+        """The same as in `Learner`."""
         return self._pass(len(y)).descend(x, y, eta)
 
     def model(self) -> Tensor:
-        """See `Learner`."""
+        """The same as in `Learner`."""
         transpose_first_layer(self._sizes, self.parameters, out=self._model, back=True)
         return self._model
 

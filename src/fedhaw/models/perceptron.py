@@ -74,7 +74,7 @@ def _is_hooked(module: nn.Module) -> bool:
 
 
 def transpose_first_layer(sizes: Sequence[int], model: Tensor, out: Tensor, back: bool) -> None:
-    """Copy `model`, (P,), to `out` with its first weight matrix transposed, or transposed back."""
+    """A copy of `model`, (P,), in `out`, its first weight matrix transposed, or transposed back."""
     inputs, outputs = sizes[0], sizes[1]
     count = inputs * outputs
     shape = (inputs, outputs) if back else (outputs, inputs)
@@ -134,7 +134,7 @@ class PerceptronPass:
         return loss
 
     def gradient(self, x: Tensor, y: Tensor, out: Tensor) -> Tensor:
-        """Write the gradient of the mean loss to `out`, ([A,] P); see `descend` for the rest."""
+        """The gradient of the mean loss, written to `out`, ([A,] P); see `descend` for the rest."""
         x = x.flatten(y.ndim)
         loss = self._forward(x, y.unsqueeze(-2))
         self._backward()

@@ -23,7 +23,7 @@ class StackPass(Protocol):
     """Passes through some models of a stack with a fixed number of samples for each."""
 
     def gradient(self, x: Tensor, y: Tensor, out: Tensor) -> Tensor:
-        """Write each model's gradient to its row of `out`, (A, number of parameters).
+        """The gradient of each model, written to its row of `out`, (A, number of parameters).
 
         Args:
             x: (A, batch, ...) samples for each model.
@@ -42,7 +42,7 @@ class Stack(Protocol):
     """A models in training."""
 
     def start(self, models: Tensor) -> None:
-        """Begin anew with `models`, (A, P), which passes may change in place."""
+        """A new start with `models`, (A, P), which passes may change in place."""
 
     def passes(self, rows: slice, batch: int) -> StackPass:
         """Passes through these rows of the models with `batch` samples for each."""
@@ -63,11 +63,11 @@ class PerceptronStack:
         self._sizes = sizes
 
     def start(self, models: Tensor) -> None:
-        """See `Stack`."""
+        """The same as in `Stack`."""
         self._models = models
 
     def passes(self, rows: slice, batch: int) -> StackPass:
-        """See `Stack`."""
+        """The same as in `Stack`."""
         return PerceptronPass(self._sizes, self._models[rows], batch)
 
 
@@ -88,7 +88,7 @@ class ModuleStack:
         self.gradients = vmap(grad_and_value(self._one_loss, has_aux=True))
 
     def start(self, models: Tensor) -> None:
-        """See `Stack`."""
+        """The same as in `Stack`."""
         self._values = models[:, : self._parameters]
         self._buffers = models[:, self._parameters :]
         # What does not travel, such as batch norm's counters, every model has for itself too.
@@ -98,7 +98,7 @@ class ModuleStack:
         }
 
     def passes(self, rows: slice, batch: int) -> StackPass:
-        """See `Stack`."""
+        """The same as in `Stack`."""
         resident = {name: value[rows] for name, value in self._resident.items()}
         return _ModulePass(self.gradients, self._values[rows], self._buffers[rows], resident)
 
@@ -132,13 +132,13 @@ class _ModulePass:
         self._values, self._buffers, self._resident = values, buffers, resident
 
     def gradient(self, x: Tensor, y: Tensor, out: Tensor) -> Tensor:
-        """See `StackPass`."""
+        """The same as in `StackPass`."""
         gradients, loss = self._backward(x, y)
         out.copy_(gradients)
         return loss
 
     def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
-        """See `StackPass`."""
+        """The same as in `StackPass`."""
         gradients, loss = self._backward(x, y)
         self._values.add_(gradients, alpha=-eta)
         return loss

@@ -204,7 +204,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[History]) -> Comparison:
-    """Group runs by rule and seed.
+    """A comparison of runs, grouped by rule and seed.
 
     Runs of one name whose settings differ are different groups, labelled by the settings that
     differ; so are runs of one name and seed from different folders, labelled by folder. Where some
@@ -230,7 +230,7 @@ def compare(runs: Sequence[History]) -> Comparison:
 
 
 def load(folders: Sequence[str | os.PathLike[str]]) -> Comparison:
-    """Read and group every history under the given folders.
+    """A comparison of every history under the given folders, read and grouped.
 
     Raises:
         HistoryError: there is none, one of them is not a history, or none has a round yet.

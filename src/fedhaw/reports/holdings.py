@@ -26,7 +26,7 @@ def draw_holdings(
     target: "str | os.PathLike[str] | Axes",
     title: str = "Samples of each class held by each client",
 ) -> None:
-    """Draw how many samples of each class each client holds.
+    """A picture of how many samples of each class each client holds.
 
     A dot's area is proportional to the count; the largest just touches its neighbours. Beside
     each row stands the client's total.

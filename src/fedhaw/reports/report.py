@@ -42,7 +42,7 @@ def write_report(
     notice: str | None = None,
     target: float | None = None,
 ) -> Report:
-    """Compare the runs under some folders.
+    """A comparison of the runs under some folders.
 
     Writes `report.html`, `table.md`, `table.csv`, `table.tex` and `figures/*.png` and `*.pdf`.
     Everything is made before the first file is written, and each file is replaced as a whole, the

@@ -200,7 +200,7 @@ def _latex_heading(heading: str) -> str:
 
 
 def _two_lines(heading: str) -> list[str]:
-    """Cut where the longer half is shortest, but not between a number and its per cent sign."""
+    """The heading in two parts, the longer as short as can be; a number keeps its per cent sign."""
     words = heading.replace(" %", "\xa0%").split(" ")
     halves = [(" ".join(words[:cut]), " ".join(words[cut:])) for cut in range(1, len(words))]
     if not halves:

@@ -120,7 +120,7 @@ def _cell(column: Column, value: Value) -> Cell:
 
 
 def _ranked(column: Column, cells: list[Cell]) -> list[Cell]:
-    """Mark the best and the second; what reads the same ranks the same."""
+    """The cells, with the best and the second marked; what reads the same ranks the same."""
     if column.better is None:
         return cells
     written = {cell.mean: cell.value for cell in cells if cell.value == cell.value}

@@ -28,7 +28,7 @@ class TensorBoardLog:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Open an event file in `folder`, which is made if missing.
+        """An open event file in `folder`, which is made if missing.
 
         Raises:
             TrackingError: TensorBoard is not installed, or the folder cannot be written.
@@ -74,7 +74,7 @@ class TensorBoardLog:
         self._writer.flush()
 
     def close(self) -> None:
-        """Finish the event file."""
+        """The end of writing to the event file."""
         self._writer.close()
 
     def __enter__(self) -> "TensorBoardLog":
@@ -110,7 +110,7 @@ def scalars(record: RoundRecord) -> dict[str, float]:
 def write_tensorboard(
     folders: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]
 ) -> tuple[Path, ...]:
-    """Turn every history under some folders into event files, a folder a run.
+    """Event files of every history under some folders, a folder a run.
 
     The times are those of the run: its start and the seconds each round took.
 

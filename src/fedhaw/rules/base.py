@@ -67,7 +67,7 @@ def check_number(
     below: float = math.inf,
     whole: bool = False,
 ) -> None:
-    """Refuse a hyper-parameter that is not a finite number, or a whole one, in its range.
+    """A check that a hyper-parameter is a finite number, or a whole one, in its range.
 
     Raises:
         InvalidRule: with a sentence that names the rule, the parameter and the range.

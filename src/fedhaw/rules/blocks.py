@@ -76,7 +76,7 @@ def in_order(
 
 
 def each(array: Array, action: Callable[[_T], None], tasks: Sequence[_T]) -> None:
-    """Do something with every task, by all cores."""
+    """An action on every task, by all cores."""
     in_order(array, lambda: action, tasks)
 
 

@@ -56,7 +56,7 @@ def aggregate_surviving(
     state: S,
     current: Round,
 ) -> tuple[Array, S, dict[Client, str]]:
-    """Aggregate, treating clients whose models the rule refuses as lost.
+    """An aggregation in which clients whose models the rule refuses count as lost.
 
     The rows of refused clients are overwritten with the global model, in place: the caller owns the
     matrix, and what was there is of no use to anybody.

@@ -22,7 +22,7 @@ def renewed(
     of_new: Vector,
     of_known: Vector,
 ) -> tuple[Updates, Vector]:
-    """Replace the updates of the clients that were heard, and sum what changes by it.
+    """The updates, renewed for the clients that were heard, and the sum of what changes by it.
 
     Args:
         known: the updates before the round.

@@ -51,7 +51,7 @@ class _File:
 
 
 class _Lease:
-    """Holds a row for an array, and gives it back when the array and its views are gone."""
+    """The holder of a row for an array; gives it back when the array and its views are gone."""
 
     def __init__(self, file: _File, row: NDArray[np.uint8]) -> None:
         self._file, self._row = file, row

@@ -28,7 +28,7 @@ _free: deque[NDArray[np.uint8]] = deque(maxlen=2)
 
 
 class _Lease:
-    """Holds memory for an array, and gives it back when the array and its views are gone."""
+    """The holder of memory for an array; gives it back when the array and its views are gone."""
 
     def __init__(self, memory: NDArray[np.uint8]) -> None:
         self._memory = memory
@@ -50,7 +50,7 @@ def vector_like(reference: Array) -> Array:
 
 
 def release() -> None:
-    """Give memory that waits for use back to the system."""
+    """The return to the system of memory that waits for use."""
     _free.clear()
 
 

@@ -128,7 +128,7 @@ def _take_a_number_for_the_loss_rate(given: dict[str, object], place: Place) -> 
 
 
 def _take_over_from_the_update(given: dict[str, object], place: Place) -> None:
-    """Let an update that is an object say its own rate, batch, ...; both must agree."""
+    """The rate, batch, ... taken over from an update that is an object; both must agree."""
     update = given.get("client_update", "")
     if isinstance(update, str):
         return

@@ -198,7 +198,7 @@ class Federation:
         }
 
     def _check(self) -> None:
-        """Let what does not fit fail here, not in every client and every round."""
+        """A check: what does not fit fails here, not in every client and every round."""
         if not bool(self.initial_model.isfinite().all()):
             raise InvalidSimulation("The initial model is not finite; check the module's values.")
         cohort = self.settings["cohort"]

@@ -49,7 +49,7 @@ class Holdings:
         return self.rows[self.offsets[client] : self.offsets[client + 1]]
 
     def check(self, cohort: Sequence[int]) -> None:
-        """Refuse a cohort with clients that do not exist or stand in it twice."""
+        """A check of a cohort: clients that do not exist or stand in it twice are refused."""
         unknown = [client for client in cohort if not 0 <= client < len(self)]
         if unknown:
             raise InvalidSimulation(

@@ -74,7 +74,7 @@ class Loop:
     def play(
         self, progress: Progress, after_round: Callable[[RoundRecord, Progress], None]
     ) -> None:
-        """Play the rounds from `progress.next_round` to the last; `progress` moves along."""
+        """The rounds from `progress.next_round` to the last, played; `progress` moves along."""
         federation, settings = self.federation, self.federation.settings
         rounds = settings["rounds"]
         buffer, spare = self._buffers()
@@ -194,7 +194,7 @@ class Loop:
 
 
 def _refuse_a_mistake(reports: Sequence[ClientReport]) -> None:
-    """Stop a run whose every client fails alike from the start: that is no bad luck."""
+    """A stop of a run whose every client fails alike from the start: that is no bad luck."""
     failure = same_exception([report.failure for report in reports])
     if failure is not None:
         raise InvalidSimulation(

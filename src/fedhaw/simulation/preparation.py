@@ -121,7 +121,7 @@ def metrics_of(settings: FederationSettings) -> Mapping[str, EvaluationMetric]:
 def check_evaluation(
     module: nn.Module, layout: Layout, loss: Loss, model: Tensor, x: Tensor, y: Tensor
 ) -> None:
-    """Refuse a module that does not fit the (M, ...) test samples and their (M,) labels."""
+    """A check that a module fits the (M, ...) test samples and their (M,) labels."""
     evaluator = Evaluator(module, layout, loss, model.device)
     # A batch with the largest label in it, which a module with too few outputs cannot handle,
     # and the last batch, which may be too small for a module.

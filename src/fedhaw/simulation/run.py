@@ -65,7 +65,7 @@ def simulate(
 
 
 def _spell_out(function: Callable[..., History]) -> None:
-    """Show every setting to `help` and to notebooks, which read signatures at run time."""
+    """A signature that shows every setting to `help` and notebooks, which read it at run time."""
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     further = [setting for setting in SETTINGS.values() if setting.name != "data"]
@@ -113,7 +113,7 @@ def run(
 def _play(
     loop: Loop, header: RunRecord, folder: RunFolder | None, on_round: OnRound | None
 ) -> History:
-    """Begin or go on, play to the end, and close the history."""
+    """The history of a run that begins or goes on; played to the end, and closed."""
     settings = loop.federation.settings
     rounds, checkpoint_every = settings["rounds"], settings["checkpoint_every"]
     progress = beginning(loop, None if folder is None else folder.checkpoint)

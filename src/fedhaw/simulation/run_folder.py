@@ -76,12 +76,12 @@ class RunFolder:
         self._history.append(record)
 
     def save(self, checkpoint: Parts) -> None:
-        """Write a checkpoint, once the history is safe."""
+        """A new checkpoint on the disk, written once the history is safe."""
         self._history.sync()
         self._checkpoints.save(checkpoint["run"].facts["round"], checkpoint)
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """The release of the folder."""
         self._history.close()
 
     def _begin(self, run: RunRecord) -> None:
@@ -119,7 +119,7 @@ class RunFolder:
         logger.info("Going on after round %d of %s.", done - 1, self.path)
 
     def reopen(self) -> None:
-        """Take the closing line off a finished run that is to go on for more rounds."""
+        """The removal of the closing line of a finished run that is to go on for more rounds."""
         self._history.cut(self._end_of_rounds)
         self.finished = False
 

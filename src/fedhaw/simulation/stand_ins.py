@@ -32,7 +32,7 @@ class LastModels:
         self._models: dict[int, Tensor] = {}
 
     def keep(self, cohort: Sequence[int], models: Tensor, lost: Container[int]) -> None:
-        """Remember the rows of `models`, (K, P), of the clients that were not lost."""
+        """A kept copy of the rows of `models`, (K, P), of the clients that were not lost."""
         for client, model in zip(cohort, models, strict=True):
             if client not in lost:
                 self._row(client).copy_(model)
@@ -44,7 +44,7 @@ class LastModels:
         arrived: NDArray[np.bool_],
         global_model: Tensor,
     ) -> NDArray[np.bool_]:
-        """Overwrite the rows that did not arrive; return which rows the rule may call received."""
+        """Stand-ins for rows that did not arrive; returns which rows the rule may call received."""
         for position in np.flatnonzero(~arrived).tolist():
             client = cohort[position]
             models[position] = self._models.get(client, global_model)
@@ -61,7 +61,7 @@ class LastModels:
         return {"clients": np.array(clients, dtype=np.int64), "models": models}
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take over what `pack` gave."""
+        """The state that `pack` gave, taken over."""
         self._models.clear()
         for client, model in zip(arrays["clients"].tolist(), arrays["models"], strict=True):
             self._row(client).copy_(torch.from_numpy(model))
@@ -74,7 +74,7 @@ class LastModels:
 
 
 def fill_with_global(models: Tensor, arrived: NDArray[np.bool_], global_model: Tensor) -> None:
-    """Overwrite the rows of `models`, (K, P), that did not arrive."""
+    """The global model, written over the rows of `models`, (K, P), that did not arrive."""
     for position in np.flatnonzero(~arrived).tolist():
         models[position] = global_model
 

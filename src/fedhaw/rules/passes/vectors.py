@@ -37,7 +37,7 @@ def products(*vectors: Array) -> Vector:
 
 
 def subtract(x: Array, y: Array) -> None:
-    """Take y away from x, in place, by all cores."""
+    """The difference x - y, written over x, by all cores."""
 
     def part(block: slice) -> None:
         x[block] -= y[block]
@@ -57,7 +57,7 @@ def blend(a: float, x: Array, b: float, y: Array) -> Array:
 
 
 def scale_layers(model: Array, layers: Sequence[slice], factors: Vector) -> None:
-    """Multiply each layer of a model by its factor, in place."""
+    """The product of each layer of a model and its factor, in place."""
 
     def scale(task: tuple[int, slice]) -> None:
         index, block = task

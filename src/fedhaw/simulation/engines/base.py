@@ -33,12 +33,12 @@ class ClientReport:
 
 
 class Engine(Protocol):
-    """Trains clients; made by `fedhaw.simulation.engines.create`."""
+    """An engine that trains clients; made by `fedhaw.simulation.engines.create`."""
 
     def train(
         self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
     ) -> list[ClientReport]:
-        """Train every client of the cohort from the global model.
+        """The training of every client of the cohort from the global model.
 
         A client that fails never stops the round: its report says why.
 
@@ -54,4 +54,4 @@ class Engine(Protocol):
         """
 
     def close(self) -> None:
-        """Release workers and memory; calling it twice is fine."""
+        """The release of workers and memory; calling it twice is fine."""

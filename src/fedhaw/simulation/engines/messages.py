@@ -40,7 +40,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Task:
-    """Train this client in this round, from the global model in shared memory."""
+    """An order to train this client in this round, from the global model in shared memory."""
 
     round_index: int
     client: int

@@ -37,7 +37,7 @@ class WorkersFailed(FedhawError, RuntimeError):
 
 
 class ProcessesEngine:
-    """Trains the cohort on several cores.
+    """An engine that trains the cohort on several cores.
 
     Args:
         federation: what to train, by how many workers; its samples are copied to shared memory
@@ -66,7 +66,7 @@ class ProcessesEngine:
             raise
 
     def _open(self, federation: Federation, count: int) -> None:
-        """Put everything that workers need into shared memory."""
+        """A copy in shared memory of everything that workers need."""
         P, holdings = federation.layout.size, federation.holdings
         x, y = federation.training_samples()
 
@@ -97,7 +97,7 @@ class ProcessesEngine:
     def train(
         self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
     ) -> list[ClientReport]:
-        """See `Engine`."""
+        """The same as in `Engine`."""
         self._check(cohort)
         try:
             # The cores belong to the workers: a second thread here, for copying, waits for one.
@@ -113,7 +113,7 @@ class ProcessesEngine:
         return [reports[position] for position in range(len(cohort))]
 
     def close(self) -> None:
-        """See `Engine`."""
+        """The same as in `Engine`."""
         self._finish()
 
     def _reports(
@@ -140,7 +140,7 @@ class ProcessesEngine:
                     yield position, report
 
     def _with_news(self) -> list[WorkerProcess]:
-        """Wait until some workers have something to say, have died, or are past the deadline."""
+        """A wait until some workers have something to say, have died, or are past the deadline."""
         by_connection = {worker.connection: worker for worker in self._workers}
         patience = None
         if self._deadline is not None:

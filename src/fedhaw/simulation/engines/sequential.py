@@ -17,7 +17,7 @@ from fedhaw.simulation.holdings import Holdings
 
 
 class SequentialEngine:
-    """Trains the cohort in order.
+    """An engine that trains the cohort in order.
 
     Args:
         federation: what to train; a model after its deadline counts as late, and therefore lost.
@@ -31,7 +31,7 @@ class SequentialEngine:
     def train(
         self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
     ) -> list[ClientReport]:
-        """See `Engine`."""
+        """The same as in `Engine`."""
         self._holdings.check(cohort)
         # Clients seed torch's global generator; the caller's own draws must not notice.
         with one_thread(), torch.random.fork_rng(devices=[]):
@@ -68,7 +68,7 @@ def train_one(
     out: Tensor,
     deadline: float | None = None,
 ) -> ClientReport:
-    """Train one client into `out`, (P,), and report; whatever its training raises is a failure."""
+    """The report of one client, trained into `out`, (P,); an exception in training is a failure."""
     begin = time.perf_counter()
     loss, length, failure = math.nan, math.nan, None
     try:

@@ -52,7 +52,7 @@ class SharedTensor:
         return shared
 
     def close(self) -> None:
-        """Give up the descriptor; the memory goes when its last user does."""
+        """The release of the descriptor; the memory goes when its last user does."""
         os.close(self.handle.descriptor)
 
 

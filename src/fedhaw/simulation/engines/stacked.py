@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class StackedEngine:
-    """Trains the cohort side by side, with all of torch's threads.
+    """An engine that trains the cohort side by side, with all of torch's threads.
 
     Args:
         federation: what to train; its clients must follow a `LocalUpdate`.
@@ -70,7 +70,7 @@ class StackedEngine:
     def train(
         self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
     ) -> list[ClientReport]:
-        """See `Engine`."""
+        """The same as in `Engine`."""
         holdings = self._holdings
         holdings.check(cohort)
         reports = {
@@ -146,7 +146,7 @@ class StackedEngine:
 
 
 def _try_a_step(federation: Federation, models: Stack, x: Tensor, y: Tensor) -> None:
-    """Let a module that vmap cannot batch fail here, on two samples, not in every round."""
+    """A trial on two samples: a module that vmap cannot batch fails here, not in every round."""
     if not len(y):
         return
     start = federation.initial_model.repeat(2, 1)

@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one torch thread, so that sums are formed in one order on any machine."""
+    """A block with one torch thread, so that sums are formed in one order on any machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -21,7 +21,7 @@ from fedhaw.simulation.holdings import Holdings
 
 
 def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
-    """Serve the parent at the other end of a socket until it closes it, or dies.
+    """A worker that serves the parent at the other end of a socket until it closes it, or dies.
 
     Args:
         descriptor: of the socket.
@@ -63,7 +63,7 @@ def _contents(descriptor: int) -> mmap.mmap:
 
 
 def _die_with_parent(descriptor: int) -> None:
-    """End this process when the parent's end of the socket closes, even in the midst of a client.
+    """The end of this process when the parent's end of the socket closes, even during a client.
 
     The kernel closes it however the parent ends, so no worker outlives a parent killed outright.
     """

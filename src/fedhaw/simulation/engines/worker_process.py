@@ -19,7 +19,7 @@ class WorkerDied(Exception):
 
 @contextmanager
 def _closed_on_failure(end: socket.socket) -> Iterator[None]:
-    """Close a socket if what it is for fails."""
+    """A block that closes a socket if what the socket is for fails."""
     try:
         yield
     except BaseException:
@@ -29,7 +29,7 @@ def _closed_on_failure(end: socket.socket) -> Iterator[None]:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Start processes that never hear Ctrl-C, not even while they import torch.
+    """A block whose new processes never hear Ctrl-C, not even while they import torch.
 
     It reaches every process of a terminal; what to do about it is for the parent alone to say. A
     process inherits the signals that are blocked where it is started, and keeps them blocked.
@@ -90,7 +90,7 @@ class WorkerProcess:
         return time.perf_counter() - self._since
 
     def give(self, position: int, task: Task) -> None:
-        """Hand it a client.
+        """A new client, handed to it.
 
         Raises:
             WorkerDied: it cannot take one any more.
@@ -118,7 +118,7 @@ class WorkerProcess:
         return Answer.from_bytes(said)
 
     def end(self) -> None:
-        """Kill it; there is nothing in it to save."""
+        """The end of the process by force; there is nothing in it to save."""
         self._process.kill()
         self._process.wait()
         self.connection.close()
