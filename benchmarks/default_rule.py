@@ -137,7 +137,7 @@ def long(args: argparse.Namespace) -> None:
                 bar = paths["FedAvg"]
                 counted = np.maximum.accumulate(bar > 60)
                 cells = [
-                    f"{path[-3:].mean():.1f} | {(path - bar)[counted].min():.1f}"
+                    f"{path[-3:].mean():.1f} | {(path - bar)[counted].min(initial=np.inf):.1f}"
                     for path in paths.values()
                 ]
                 print(f"| {name}{loss} |", " | ".join(cells), "|", flush=True)
