@@ -50,17 +50,17 @@ class Attacked:
         """What the rule makes of what the clients claim."""
         w, W = current.global_model, current.client_models.clone()
         for k, name in enumerate(current.names):
-            if name in self.bad and current.arrived[k]:
+            if name in self.bad and current.received[k]:
                 update = W[k] - w
                 noise = update[np.random.default_rng(k).permutation(len(w))]
                 W[k] = w + (self.factor * update if self.factor else 0.1 * noise)
-        lengths = {k: float((W[k] - w).norm()) for k in map(int, np.flatnonzero(current.arrived))}
+        lengths = {k: float((W[k] - w).norm()) for k in map(int, np.flatnonzero(current.received))}
         examples = dict(enumerate(np.asarray(current.num_examples, dtype=float)))
         refused, _ = LengthGuard().judge(lengths, {k: examples[k] for k in lengths})
-        arrived = current.arrived.copy()
-        arrived[list(refused)] = False
-        W[np.flatnonzero(~arrived)] = w
-        return self.rule.aggregate(state, replace(current, client_models=W, received=arrived))
+        received = current.received.copy()
+        received[list(refused)] = False
+        W[np.flatnonzero(~received)] = w
+        return self.rule.aggregate(state, replace(current, client_models=W, received=received))
 
 
 RULES: dict[str, Rule[Any]] = {

@@ -161,7 +161,7 @@ def test_floats_pass_unchanged(scale: Any) -> None:
 
 
 def test_an_unknown_scale_is_refused() -> None:
-    with pytest.raises(DataError, match="choose one of: matched, authors"):
+    with pytest.raises(DataError, match="choose from matched, authors"):
         scaled(simple(GREY), "unit")  # type: ignore[arg-type]
 
 

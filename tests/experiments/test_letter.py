@@ -4,17 +4,23 @@ import math
 
 import pytest
 
-from fedhaw.experiments.letter import DATA_NAMES, TABLE_NAMES, Setting, letter, letter_table
+from fedhaw.experiments.letter import (
+    DATA_NAMES,
+    TABLE_NAMES,
+    LetterConditions,
+    letter,
+    letter_table,
+)
 from fedhaw.experiments.verdict import verdict
 
 
 def test_published_numbers_stand_in_the_right_cells() -> None:
-    table = letter_table("heterogeneous", "cifar10", Setting())
+    table = letter_table("heterogeneous", "cifar10", LetterConditions())
     found = {(cell.rule, cell.recipe.settings["alpha"]): cell.letter for cell in table.cells}
     assert found["fedhaw", 1.0] == 80.15
     assert found["fedlaw", 0.1] == 70.30
     assert found["fedhyper", 0.1] == 55.29
-    errors = letter_table("errors", "dogs", Setting())
+    errors = letter_table("errors", "dogs", LetterConditions())
     by_loss = {(cell.rule, cell.recipe.settings["loss_rate"]): cell.letter for cell in errors.cells}
     assert by_loss["fedhaw", 0.5] == 87.14
     assert by_loss["fedavg", 0.8] == 82.33
@@ -22,7 +28,7 @@ def test_published_numbers_stand_in_the_right_cells() -> None:
 
 
 def test_the_full_scale_has_the_letters_settings() -> None:
-    recipe = letter_table("errors", "mnist", Setting()).cells[0].recipe
+    recipe = letter_table("errors", "mnist", LetterConditions()).cells[0].recipe
     assert (
         recipe.settings["rounds"],
         recipe.settings["batch"],
@@ -30,29 +36,29 @@ def test_the_full_scale_has_the_letters_settings() -> None:
         recipe.settings["split"],
     ) == (200, 64, 1e-3, "letter")
     assert recipe.settings["train_samples"] is None
-    assert letter_table("errors", "mnist", Setting()).notice == ""
+    assert letter_table("errors", "mnist", LetterConditions()).notice == ""
 
 
 @pytest.mark.parametrize("data", DATA_NAMES)
 @pytest.mark.parametrize("scale", ["small", "tiny"])
 def test_a_smaller_version_says_so(data: str, scale: str) -> None:
     for name in TABLE_NAMES:
-        table = letter_table(name, data, Setting(scale))  # type: ignore[arg-type]
+        table = letter_table(name, data, LetterConditions(scale))  # type: ignore[arg-type]
         assert table.notice
         assert table.cells[0].recipe.settings["rounds"] < letter()["settings"][data]["rounds"]
 
 
 def test_fedprox_is_read_in_the_letters_rounds() -> None:
-    table = letter_table("fedprox", "mnist", Setting(input_scale="matched"))
+    table = letter_table("fedprox", "mnist", LetterConditions(input_scale="matched"))
     haw = [cell for cell in table.cells if cell.row == "FedProx+HAW"]
     assert [cell.round_index for cell in haw] == [39, 79, 119, 159, 199]
     assert {cell.recipe.settings["client_update"] for cell in haw} == {"fedprox"}
-    dogs = letter_table("fedprox", "dogs", Setting()).cells[0]
+    dogs = letter_table("fedprox", "dogs", LetterConditions()).cells[0]
     assert dogs.recipe.settings["client_update"] == "fedprox+adam"
 
 
 def test_mnist_is_on_both_scales_from_one_run_except_fedlaw() -> None:
-    table = letter_table("heterogeneous", "mnist", Setting())
+    table = letter_table("heterogeneous", "mnist", LetterConditions())
     runs: dict[tuple[str, float], set[str]] = {}
     for cell in table.cells:
         runs.setdefault((cell.rule, cell.recipe.settings["alpha"]), set()).add(

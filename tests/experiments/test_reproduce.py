@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhaw.experiments.letter import Setting
+from fedhaw.experiments.letter import LetterConditions
 from fedhaw.experiments.reproduce import ReproducePlan, reproduce
 from fedhaw.experiments.server_time import Timing, server_time_table, server_times
 from fedhaw.experiments.sweep import Event
@@ -16,8 +16,8 @@ from fedhaw.reports import to_markdown
 @pytest.fixture
 def plan(shared: Path, tmp_path: Path) -> ReproducePlan:
     changes = (("data_dir", str(shared / "data")), ("rounds", 5), ("train_samples", 1000))
-    setting = Setting("tiny", changes=changes)
-    return ReproducePlan(("fedprox",), ("mnist",), (0, 1), setting, tmp_path)
+    conditions = LetterConditions("tiny", changes=changes)
+    return ReproducePlan(("fedprox",), ("mnist",), (0, 1), conditions, tmp_path)
 
 
 def test_a_table_has_both_numbers_a_verdict_and_the_notice(

@@ -19,7 +19,7 @@ X, Y = torch.randn(40, 6, generator=SAMPLES), torch.arange(40) % 3
 def participant(_: Context) -> Participant:
     torch.manual_seed(1)
     update = named("fedprox+adam", eta=0.01, batch=8)
-    return Participant(client=4, module=mlp((6, 5, 3)), update=update, x=X, y=Y, seed=9)
+    return Participant(client=4, module=mlp((6, 5, 3)), client_update=update, x=X, y=Y, seed=9)
 
 
 def ask(kind: str, arrays: ArrayRecord | None, **config: Any) -> RecordDict:
@@ -38,7 +38,7 @@ def test_trains_as_the_simulators_clients_do(flower: SimpleNamespace) -> None:
     who = participant(None)  # type: ignore[arg-type]
     model = who.layout.flatten(who.module)
     answer = ask("train", to_arrays(who.layout, model), **{"server-round": 3})
-    train = Trainer(who.module, who.layout, who.update, X, Y, seed=9)
+    train = Trainer(who.module, who.layout, who.client_update, X, Y, seed=9)
     loss, expected = train(2, 4, torch.arange(40), model)
     assert torch.equal(to_vector(who.layout, answer.array_records["arrays"]), expected)
     assert dict(answer.metric_records["metrics"]) == {"num-examples": 40, "train-loss": loss}

@@ -126,6 +126,6 @@ def reordered(asked: Round, order: np.ndarray) -> Round:
         asked,
         client_models=asked.client_models[list(order)],
         num_examples=np.asarray(asked.num_examples)[order],
-        received=asked.arrived[order],
-        clients=[asked.names[k] for k in order],
+        received=asked.received[order],
+        clients=tuple(asked.names[k] for k in order),
     )

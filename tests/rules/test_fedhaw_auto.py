@@ -231,6 +231,6 @@ def test_only_the_last_cohort_is_remembered() -> None:
     _, state = RULE.aggregate(RULE.init(), first)
     away = Round(w, np.tile(w + 1, (2, 1)), [1, 1], clients=("c", "new"))
     _, state = RULE.aggregate(state, away)
-    lost = replace(first, received=[False, True, False, True])
+    lost = replace(first, received=np.array([False, True, False, True]))
     _, state = RULE.aggregate(state, lost)
     assert state.absent == ("c",)

@@ -144,7 +144,7 @@ def test_rfa_leaves_out_what_cannot_be_measured(backend: str) -> None:
     W = federation.client_models(w, 0)
     W[2] *= 1e200
     asked = Round(to_backend(w), to_backend(W), federation.num_examples)
-    without = replace(asked, received=[True, True, False, True, True])
+    without = replace(asked, received=np.array([True, True, False, True, True]))
     np.testing.assert_allclose(
         result(fedhaw.RFA(), asked)[0], result(fedhaw.RFA(), without)[0], rtol=1e-6
     )

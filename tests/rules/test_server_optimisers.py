@@ -218,5 +218,5 @@ def test_clients_without_data_are_not_counted(backend: str) -> None:
         expected = np.asarray(rule.aggregate(start, without)[0])
         same(np.asarray(rule.aggregate(start, with_them)[0]), expected)
         same(np.asarray(rule.aggregate(start, loud)[0]), expected)
-        alone = replace(with_them, received=[False, False, True])
+        alone = replace(with_them, received=np.array([False, False, True]))
         same(np.asarray(rule.aggregate(start, alone)[0]), w)

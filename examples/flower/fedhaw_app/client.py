@@ -21,7 +21,7 @@ def participant(context: Context) -> Participant:
     return Participant(
         client=k,
         module=federation.module,
-        update=federation.client_update,
+        client_update=federation.client_update,
         x=x[rows],
         y=y[rows],
         buffers=federation.settings["buffers"],

@@ -89,7 +89,7 @@ def reproduce(
     no-tuning is not of the letter and not among all: FedHAW-auto beside tuned and untuned rules.
     """
     from fedhaw.experiments.compare import parse_seeds
-    from fedhaw.experiments.letter import TABLE_NAMES, Setting
+    from fedhaw.experiments.letter import TABLE_NAMES, LetterConditions
     from fedhaw.experiments.no_tuning import NoTuningPlan
     from fedhaw.experiments.reproduce import ReproducePlan
 
@@ -102,8 +102,8 @@ def reproduce(
     tables: Any = {"all": TABLE_NAMES, "server-time": (), "no-tuning": ()}.get(target, (target,))
     names = _data(data, target)
     changes = tuple(given.items())
-    setting = Setting(scale, input_scale, changes)  # type: ignore[arg-type]  # checked above
-    plan = ReproducePlan(tables, names, parse_seeds(seeds or "3"), setting, out)
+    conditions = LetterConditions(scale, input_scale, changes)  # type: ignore[arg-type]  # checked above
+    plan = ReproducePlan(tables, names, parse_seeds(seeds or "3"), conditions, out)
     done: dict[str, Any] = {"tables": []}
     with interruptible(how_to_go_on(out)):
         if tables:
@@ -112,7 +112,9 @@ def reproduce(
             done["server_time"] = _server_time(str(given.get("device", "cpu")), out, as_json)
         if target == "no-tuning":
             own_seeds = None if seeds is None else parse_seeds(seeds)
-            done = _no_tuning(NoTuningPlan(names, setting.scale, out, own_seeds, changes), as_json)
+            done = _no_tuning(
+                NoTuningPlan(names, conditions.size, out, own_seeds, changes), as_json
+            )
     if as_json:
         from fedhaw.cli.output import print_json
 

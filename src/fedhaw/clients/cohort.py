@@ -57,7 +57,7 @@ class CohortTrainer:
         stack: how to compute with many models.
         parameters: how many of a model's P numbers are trainable; they come first.
         join_lone: whether a lone last sample joins the batch before it.
-        update: what a client does.
+        client_update: what a client does.
         x: (N, ...) the samples of all clients.
         y: (N,) their labels.
         seed: the run's; with the client and the round it fixes all randomness.
@@ -68,12 +68,12 @@ class CohortTrainer:
         stack: Stack,
         parameters: int,
         join_lone: bool,
-        update: LocalUpdate,
+        client_update: LocalUpdate,
         x: Tensor,
         y: Tensor,
         seed: int,
     ) -> None:
-        self._stack, self._parameters, self._update = stack, parameters, update
+        self._stack, self._parameters, self._client_update = stack, parameters, client_update
         self._join_lone = join_lone
         self._x, self._y, self._seed = x, y, seed
 
@@ -92,13 +92,13 @@ class CohortTrainer:
             (A,) float64 mean loss over all samples each client visited.
         """
         self._stack.start(models)
-        update, sizes = self._update, [len(own) for own in rows]
-        schedule = list(blocks(sizes, update.batch, join_lone=self._join_lone))
-        steps = _Steps(update, self._stack, models, self._parameters)
+        client_update, sizes = self._client_update, [len(own) for own in rows]
+        schedule = list(blocks(sizes, client_update.batch, join_lone=self._join_lone))
+        steps = _Steps(client_update, self._stack, models, self._parameters)
         total = torch.zeros(len(clients), dtype=torch.float64, device=models.device)
         generators = [client_generator(self._seed, client, round_index) for client in clients]
         order = torch.zeros((len(clients), sizes[0]), dtype=torch.int64, device=models.device)
-        for _ in range(update.epochs):
+        for _ in range(client_update.epochs):
             for k, (own, generator) in enumerate(zip(rows, generators, strict=True)):
                 shuffled = torch.randperm(len(own), generator=generator).to(own.device)
                 torch.index_select(own, 0, shuffled, out=order[k, : len(own)])
@@ -108,21 +108,25 @@ class CohortTrainer:
                 x = self._x.index_select(0, flat).view(*chosen.shape, *self._x.shape[1:])
                 y = self._y.index_select(0, flat).view(chosen.shape)
                 total[block.first : block.last] += steps(block, x, y).sum(1)
-        visited = torch.tensor(sizes, dtype=torch.float64, device=models.device) * update.epochs
+        visited = (
+            torch.tensor(sizes, dtype=torch.float64, device=models.device) * client_update.epochs
+        )
         return total / visited
 
 
 class _Steps:
     """Steps of the update on blocks of rows, with fresh optimiser state."""
 
-    def __init__(self, update: LocalUpdate, stack: Stack, models: Tensor, parameters: int) -> None:
-        self._update, self._stack = update, stack
+    def __init__(
+        self, client_update: LocalUpdate, stack: Stack, models: Tensor, parameters: int
+    ) -> None:
+        self._client_update, self._stack = client_update, stack
         self._made_for: tuple[int, int, int] | None = None
-        if not update.is_plain_sgd:
+        if not client_update.is_plain_sgd:
             values = models[:, :parameters]
             self._gradient = torch.empty_like(values, memory_format=torch.contiguous_format)
             # Every row still holds the global model.
-            self._optimiser = Optimiser(update, values, self._gradient, values[0].clone())
+            self._optimiser = Optimiser(client_update, values, self._gradient, values[0].clone())
 
     def __call__(self, block: Block, x: Tensor, y: Tensor) -> Tensor:
         """The block's step; returns (A, m) numbers whose row sums are the losses."""
@@ -131,8 +135,8 @@ class _Steps:
         if shape != self._made_for:
             self._passes = self._stack.passes(rows, block.stop - block.start)
             self._made_for = shape
-        if self._update.is_plain_sgd:
-            return self._passes.descend(x, y, self._update.eta)
+        if self._client_update.is_plain_sgd:
+            return self._passes.descend(x, y, self._client_update.eta)
         loss = self._passes.gradient(x, y, self._gradient[rows])
         self._optimiser.step(rows)
         return loss

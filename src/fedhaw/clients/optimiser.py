@@ -13,18 +13,18 @@ class Optimiser:
     """What follows the gradient in a step of a `LocalUpdate`, for A clients.
 
     Args:
-        update: the optimiser and its settings.
+        client_update: the optimiser and its settings.
         values: (A, n) the clients' parameters; steps change them.
         gradient: (A, n) where their gradients are found; steps overwrite them.
         anchor: (n,) the global model's parameters, for the proximal term.
     """
 
     def __init__(
-        self, update: LocalUpdate, values: Tensor, gradient: Tensor, anchor: Tensor
+        self, client_update: LocalUpdate, values: Tensor, gradient: Tensor, anchor: Tensor
     ) -> None:
-        self._update = update
+        self._client_update = client_update
         self._values, self._gradient, self._anchor = values, gradient, anchor
-        if update.optimiser == "adam":
+        if client_update.optimiser == "adam":
             self._means = torch.zeros_like(gradient).unbind()
             self._squares = torch.zeros_like(gradient).unbind()
             # Clients that hold more samples take more steps: each has its own count.
@@ -32,14 +32,14 @@ class Optimiser:
 
     def step(self, rows: slice) -> None:
         """A step of these clients along their gradients."""
-        update = self._update
+        client_update = self._client_update
         values, gradient = self._values[rows], self._gradient[rows]
-        if update.weight_decay or update.proximal:
-            gradient.add_(values, alpha=update.weight_decay + update.proximal)
-        if update.proximal:
-            gradient.sub_(self._anchor, alpha=update.proximal)
-        if update.optimiser == "sgd":
-            values.add_(gradient, alpha=-update.eta)
+        if client_update.weight_decay or client_update.proximal:
+            gradient.add_(values, alpha=client_update.weight_decay + client_update.proximal)
+        if client_update.proximal:
+            gradient.sub_(self._anchor, alpha=client_update.proximal)
+        if client_update.optimiser == "sgd":
+            values.add_(gradient, alpha=-client_update.eta)
             return
         torch._foreach_add_(self._counts[rows], 1)
         # The kernel of torch.optim.Adam(fused=True), without that class's overhead in every step.
@@ -50,7 +50,7 @@ class Optimiser:
             self._squares[rows],
             [],
             self._counts[rows],
-            lr=update.eta,
+            lr=client_update.eta,
             beta1=BETA1,
             beta2=BETA2,
             weight_decay=0.0,

@@ -27,7 +27,7 @@ class Trainer:
     Args:
         module: the model's template; the trainer works on a copy.
         layout: how it lies in the flat vector.
-        update: what a client does.
+        client_update: what a client does.
         x: (N, ...) the samples of all clients.
         y: (N,) their labels.
         seed: the run's; with the client and the round it fixes all randomness.
@@ -41,7 +41,7 @@ class Trainer:
         self,
         module: nn.Module,
         layout: Layout,
-        update: ClientUpdate,
+        client_update: ClientUpdate,
         x: Tensor,
         y: Tensor,
         seed: int,
@@ -51,11 +51,11 @@ class Trainer:
         self._seed = seed
         self._train: Callable[[Tensor, Tensor, torch.Generator], float]
         self._model: Learner | _OwnFunction
-        if isinstance(update, LocalUpdate):
-            self._model = learner(module, layout, update.loss, device)
-            self._train = _Epochs(update, self._model, bool(batch_norms(module)), x, y)
+        if isinstance(client_update, LocalUpdate):
+            self._model = learner(module, layout, client_update.loss, device)
+            self._train = _Epochs(client_update, self._model, bool(batch_norms(module)), x, y)
         else:
-            self._train = self._model = _OwnFunction(update, module, layout, device, x, y)
+            self._train = self._model = _OwnFunction(client_update, module, layout, device, x, y)
 
     def __call__(
         self, round_index: int, client: int, rows: Tensor, global_model: Tensor
@@ -83,27 +83,27 @@ class _Epochs:
     """A `LocalUpdate` on one learner."""
 
     def __init__(
-        self, update: LocalUpdate, model: Learner, join_lone: bool, x: Tensor, y: Tensor
+        self, client_update: LocalUpdate, model: Learner, join_lone: bool, x: Tensor, y: Tensor
     ) -> None:
-        self._update, self._model, self._x, self._y = update, model, x, y
+        self._client_update, self._model, self._x, self._y = client_update, model, x, y
         self._join_lone = join_lone
-        largest = min(update.batch + join_lone, len(x))
+        largest = min(client_update.batch + join_lone, len(x))
         self._batch = x.new_empty((largest, *x.shape[1:]))
 
     def __call__(self, rows: Tensor, global_model: Tensor, generator: torch.Generator) -> float:
-        model, update = self._model, self._update
+        model, client_update = self._model, self._client_update
         model.start(global_model)
-        step = _step(update, model)
+        step = _step(client_update, model)
         losses: list[Tensor] = []
-        sizes = batch_sizes(len(rows), update.batch, join_lone=self._join_lone)
-        for _ in range(update.epochs):
+        sizes = batch_sizes(len(rows), client_update.batch, join_lone=self._join_lone)
+        for _ in range(client_update.epochs):
             order = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
             labels = torch.split(self._y[order], sizes)
             for chosen, y in zip(torch.split(order, sizes), labels, strict=True):
                 x = torch.index_select(self._x, 0, chosen, out=self._batch[: len(y)])
                 losses.append(step(x, y))
         total = float(torch.cat(losses).sum(dtype=torch.float64))
-        return total / (update.epochs * len(rows))
+        return total / (client_update.epochs * len(rows))
 
 
 class _OwnFunction:
@@ -151,14 +151,14 @@ def _as_loss(returned: object) -> float:
         ) from error
 
 
-def _step(update: LocalUpdate, model: Learner) -> Step:
+def _step(client_update: LocalUpdate, model: Learner) -> Step:
     """Steps of the update, with fresh optimiser state, for a model that has just started."""
-    if update.is_plain_sgd:
-        return lambda x, y: model.descend(x, y, update.eta)
+    if client_update.is_plain_sgd:
+        return lambda x, y: model.descend(x, y, client_update.eta)
 
     one, start = slice(0, 1), model.parameters.clone()
     optimiser = Optimiser(
-        update, model.parameters.unsqueeze(0), model.gradient.unsqueeze(0), anchor=start
+        client_update, model.parameters.unsqueeze(0), model.gradient.unsqueeze(0), anchor=start
     )
 
     def step(x: Tensor, y: Tensor) -> Tensor:

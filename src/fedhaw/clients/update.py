@@ -21,12 +21,14 @@ from torch.nn.functional import cross_entropy
 from fedhaw.errors import FedhawError
 from fedhaw.models import Loss
 from fedhaw.names import accepted, is_reference, load, no_such
+from fedhaw.spellings import also_spelt
 
 
 class InvalidUpdate(FedhawError, ValueError):
     """A client update that does not exist or cannot work."""
 
 
+@also_spelt(optimizer="optimiser")
 @dataclass(frozen=True)
 class LocalUpdate:
     """Minibatch training of the global model on the client's own samples.
@@ -36,7 +38,7 @@ class LocalUpdate:
     to normalise by.
 
     Attributes:
-        optimiser: ``"sgd"`` or ``"adam"``.
+        optimiser: ``"sgd"`` or ``"adam"``; ``optimizer`` is the same.
         eta: the learning rate; FedHAW's formulas use the same number.
         weight_decay: as in torch.optim: added to the gradient as `weight_decay` times the model.
         proximal: FedProx's mu; 0 is no proximal term.

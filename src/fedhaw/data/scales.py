@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedhaw.data.dataset import Dataset, Inputs
 from fedhaw.data.errors import DataError
 
-Scale: TypeAlias = Literal["matched", "authors"]
+InputScale: TypeAlias = Literal["matched", "authors"]
 Part: TypeAlias = Literal["train", "test"]
 
 
@@ -34,26 +34,27 @@ class ScaledInputs(NamedTuple):
     x_test: NDArray[np.float32]
 
 
-def scaled(dataset: Dataset, scale: Scale = "matched") -> ScaledInputs:
+def scaled(dataset: Dataset, input_scale: InputScale = "matched") -> ScaledInputs:
     """Both parts of a data set as float32, images channels-first."""
     return ScaledInputs(
-        scaled_part(dataset, "train", scale),
-        scaled_part(dataset, "test", scale),
+        scaled_part(dataset, "train", input_scale),
+        scaled_part(dataset, "test", input_scale),
     )
 
 
-def scaled_part(dataset: Dataset, part: Part, scale: Scale = "matched") -> NDArray[np.float32]:
+def scaled_part(
+    dataset: Dataset, part: Part, input_scale: InputScale = "matched"
+) -> NDArray[np.float32]:
     """One part of a data set as float32, images channels-first.
 
-    Evaluating on a second scale needs the test part only, hence one part at a time.
+    Evaluating on a second input scale needs the test part only, hence one part at a time.
 
     Raises:
-        DataError: no such scale.
+        DataError: no such input scale.
     """
-    if scale not in get_args(Scale):
-        raise DataError(
-            f"There is no scale {scale!r}; choose one of: {', '.join(get_args(Scale))}."
-        )
+    known = get_args(InputScale)
+    if input_scale not in known:
+        raise DataError(f"There is no input scale {input_scale!r}; choose from {', '.join(known)}.")
     inputs = _channels_first(dataset.x_train if part == "train" else dataset.x_test)
     floats = np.ascontiguousarray(inputs, dtype=np.float32)
     if inputs.dtype != np.uint8:
@@ -61,7 +62,7 @@ def scaled_part(dataset: Dataset, part: Part, scale: Scale = "matched") -> NDArr
     # In place, because this is the largest array of a simulation; in float32 throughout, because
     # the authors' arithmetic is.
     floats /= 255
-    kind = "matched" if scale == "matched" else "grey" if _is_grey(inputs) else "colour"
+    kind = "matched" if input_scale == "matched" else "grey" if _is_grey(inputs) else "colour"
     if (kind, part) != ("colour", "train"):
         floats -= 0.5
         if (kind, part) != ("grey", "test"):

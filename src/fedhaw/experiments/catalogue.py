@@ -20,6 +20,7 @@ from fedhaw.names import advice
 from fedhaw.rules import ProxyLoss, Rule
 from fedhaw.rules.registry import RuleEntry, UnknownRule, find, name_of
 from fedhaw.settings import shown
+from fedhaw.spellings import with_own_names
 
 Family: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 """Which of the letter's three set-ups a federation is most like."""
@@ -115,8 +116,9 @@ def filled_options(
     Raises:
         UnknownRule: there is no such rule within.
     """
-    filled = {**letter_options(name, family, lossy), **given}
-    for key, (within, theirs) in _rules_within(find(name), filled).items():
+    rule = find(name)
+    filled = {**letter_options(name, family, lossy), **_with_own_names(rule, given)}
+    for key, (within, theirs) in _rules_within(rule, filled).items():
         defaults = {
             option.name: option.default
             for option in options(find(within))
@@ -142,7 +144,7 @@ def check_options(rule: RuleEntry, given: Mapping[str, object]) -> dict[str, obj
     hints = _hints(rule)
     known = [option.name for option in options(rule)]
     checked: dict[str, object] = {}
-    for key, value in given.items():
+    for key, value in _with_own_names(rule, given).items():
         if key not in known:
             hint = advice(key, known) if known else "it has none."
             raise UnknownRule(f"{rule.name} has no option {key!r}; {hint}")
@@ -227,6 +229,13 @@ def parse_option(text: str) -> tuple[str, object]:
     except (ValueError, RecursionError):  # no TOML, thousands of digits or of nested brackets
         parsed = value.strip()
     return key.strip(), parsed
+
+
+def _with_own_names(rule: RuleEntry, given: Mapping[str, object]) -> dict[str, object]:
+    try:
+        return with_own_names(rule.cls, given)
+    except TypeError as error:
+        raise UnknownRule(f"{error} Give one of them.") from error
 
 
 def _never_called(model: Any) -> tuple[float, Any]:

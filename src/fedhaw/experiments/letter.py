@@ -17,21 +17,21 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias, get_args
 
+from fedhaw.data.scales import InputScale
 from fedhaw.experiments.recipe import Recipe, RecipeError
 from fedhaw.rules.registry import title_of
-from fedhaw.settings import InputScale
 
 DataName: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 TableName: TypeAlias = Literal["heterogeneous", "errors", "fedprox", "figure"]
-Scale: TypeAlias = Literal["full", "small", "tiny"]
+RunSize: TypeAlias = Literal["full", "small", "tiny"]
 
 DATA_NAMES: tuple[DataName, ...] = get_args(DataName)
 TABLE_NAMES: tuple[TableName, ...] = get_args(TableName)
-SCALES: tuple[Scale, ...] = get_args(Scale)
+RUN_SIZES: tuple[RunSize, ...] = get_args(RunSize)
 
 
 @dataclass(frozen=True)
-class Cell:
+class LetterCell:
     """One number of a table.
 
     Attributes:
@@ -69,7 +69,7 @@ class LetterTable:
     data: DataName
     title: str
     notice: str
-    cells: tuple[Cell, ...]
+    cells: tuple[LetterCell, ...]
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -88,16 +88,16 @@ class LetterTable:
 
 
 @dataclass(frozen=True)
-class Setting:
+class LetterConditions:
     """How the letter's experiments are to be run.
 
     Attributes:
-        scale: "full", the letter's own, or one of the smaller versions.
+        size: "full", the letter's own, or one of the smaller versions.
         input_scale: of CIFAR-10's images; None: "matched" (MNIST: both scales).
         changes: further keys for every recipe, such as device and data_dir.
     """
 
-    scale: Scale = "full"
+    size: RunSize = "full"
     input_scale: InputScale | None = None
     changes: tuple[tuple[str, object], ...] = ()
 
@@ -109,24 +109,24 @@ def letter() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def base_recipe(data: DataName, setting: Setting) -> Recipe:
+def base_recipe(data: DataName, conditions: LetterConditions) -> Recipe:
     """The letter's federation for a data set, or its smaller version."""
     keys = dict(letter()["settings"][data])
     del keys["title"], keys["letter_samples"]
-    keys.update(letter()["scales"].get(setting.scale, {}).get(data, {}))
+    keys.update(letter()["sizes"].get(conditions.size, {}).get(data, {}))
     keys.pop("notice", None)
-    return Recipe.of({**keys, "clients": 10, "split": "letter", **dict(setting.changes)})
+    return Recipe.of({**keys, "clients": 10, "split": "letter", **dict(conditions.changes)})
 
 
-def letter_table(name: TableName, data: DataName, setting: Setting) -> LetterTable:
+def letter_table(name: TableName, data: DataName, conditions: LetterConditions) -> LetterTable:
     """The cells of one table for one data set.
 
     Raises:
-        RecipeError: no such table, data set or scale.
+        RecipeError: no such table, data set or size.
     """
     _check("table", name, TABLE_NAMES)
     _check("data set", data, DATA_NAMES)
-    _check("scale", setting.scale, SCALES)
+    _check("scale", conditions.size, RUN_SIZES)
     builders = {
         "heterogeneous": _heterogeneous,
         "errors": _errors,
@@ -134,33 +134,33 @@ def letter_table(name: TableName, data: DataName, setting: Setting) -> LetterTab
         "figure": _figure,
     }
     table = letter()[name]
-    base = base_recipe(data, setting)
+    base = base_recipe(data, conditions)
     plain = builders[name](table, data, base)
     shown = letter()["settings"][data]["title"]
     return LetterTable(
         name=name,
         data=data,
         title=f"{shown}: {table['title']}",
-        notice=letter()["scales"].get(setting.scale, {}).get(data, {}).get("notice", ""),
-        cells=tuple(_on_input_scales(plain, data, setting.input_scale)),
+        notice=letter()["sizes"].get(conditions.size, {}).get(data, {}).get("notice", ""),
+        cells=tuple(_on_input_scales(plain, data, conditions.input_scale)),
     )
 
 
-def _heterogeneous(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
+def _heterogeneous(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
     for rule, numbers in table[data].items():
         for alpha, number in zip(table["alphas"], numbers, strict=True):
             recipe = base.with_(alpha=alpha, rule=rule)
             yield _cell(title_of(rule), f"D_alpha {alpha:g}", recipe, number)
 
 
-def _errors(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
+def _errors(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
     for rule, numbers in table[data].items():
         for loss_rate, number in zip(table["loss_rates"], numbers, strict=True):
             recipe = base.with_(alpha=table["alpha"], loss_rate=loss_rate, rule=rule)
             yield _cell(title_of(rule), f"p_e = {loss_rate:g}", recipe, number)
 
 
-def _fedprox(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
+def _fedprox(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
     plain = base.settings["client_update"]
     update = "fedprox" if plain == "sgd" else f"fedprox+{plain}"
     rows = {"fedavg": "FedProx", "fedhaw": "FedProx+HAW"}
@@ -173,7 +173,7 @@ def _fedprox(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Ce
             yield replace(_cell(rows[rule], f"t{i} = {t}", recipe, number), round_index=t)
 
 
-def _figure(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cell]:
+def _figure(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
     published = letter()["errors"]
     column = published["loss_rates"].index(table["loss_rate"])
     for rule in table["rules"]:
@@ -183,14 +183,14 @@ def _figure(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Cel
         )
 
 
-def _cell(row: str, column: str, recipe: Recipe, number: float | None) -> Cell:
+def _cell(row: str, column: str, recipe: Recipe, number: float | None) -> LetterCell:
     last = recipe.settings["rounds"] - 1
-    return Cell(row, column, recipe.rule.name, recipe, "matched", last, number)
+    return LetterCell(row, column, recipe.rule.name, recipe, "matched", last, number)
 
 
 def _on_input_scales(
-    cells: Iterator[Cell], data: DataName, asked: InputScale | None
-) -> Iterator[Cell]:
+    cells: Iterator[LetterCell], data: DataName, asked: InputScale | None
+) -> Iterator[LetterCell]:
     """Each cell on the input scales its data set is reported on; see the head of this file."""
     if data != "mnist":
         scale: InputScale = asked or "matched"

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedhaw.experiments.letter import SCALES, Scale
+from fedhaw.experiments.letter import RUN_SIZES, RunSize
 from fedhaw.experiments.recipe import Recipe, RecipeError
 from fedhaw.experiments.running import load_data
 from fedhaw.experiments.scores import CellScores, Scores
@@ -76,14 +76,14 @@ class NoTuningPlan:
 
     Attributes:
         data: which data sets.
-        scale: "full", "small" or "tiny".
+        size: "full", "small" or "tiny".
         out: folder of everything.
         seeds: for every cell; None: as many as each cell asks for.
         changes: further keys for every recipe, such as device and data_dir.
     """
 
     data: tuple[str, ...]
-    scale: Scale
+    size: RunSize
     out: Path
     seeds: tuple[int, ...] | None = None
     changes: tuple[tuple[str, object], ...] = ()
@@ -91,7 +91,7 @@ class NoTuningPlan:
     def __post_init__(self) -> None:
         for what, given, known in (
             ("data set", self.data, data_names()),
-            ("scale", (self.scale,), SCALES),
+            ("scale", (self.size,), RUN_SIZES),
         ):
             for name in given:
                 if name not in known:
@@ -144,7 +144,7 @@ class NoTuningPlan:
                 f"{evidence()['data'][data]['title']}: {len(load_data(recipe).y_train):,} training "
                 f"samples, {rounds} rounds of {length}, {recipe.settings['model']}"
             )
-        return f"Scale {self.scale}. {'; '.join(parts)}."
+        return f"Scale {self.size}. {'; '.join(parts)}."
 
     def _job(self, cell: TuningCell, label: str, recipe: Recipe, seed: int, folder: str) -> Job:
         place = self.out / "runs" / "no-tuning" / cell.key / folder / f"seed-{seed}"
@@ -153,15 +153,15 @@ class NoTuningPlan:
 
     def _cells_of(self, data: str) -> tuple[TuningCell, ...]:
         described = evidence()["data"][data]
-        scaled = described.get(self.scale, {})
-        keys = {**described["recipe"], **scaled.get("recipe", {}), **dict(self.changes)}
+        sized = described.get(self.size, {})
+        keys = {**described["recipe"], **sized.get("recipe", {}), **dict(self.changes)}
         base = Recipe.of({**keys, "split": "letter", "clients": 10, "rule": "fedavg"})
         first = evidence()["first_seed"]
-        count = scaled.get("seeds", described["seeds"])
+        count = sized.get("seeds", described["seeds"])
         seeds = self.seeds or tuple(range(first, first + count))
         return tuple(
-            _cell(data, described["title"], self.scale, recipe, seeds)
-            for block in scaled.get("cells", described["cells"])
+            _cell(data, described["title"], self.size, recipe, seeds)
+            for block in sized.get("cells", described["cells"])
             for recipe in _recipes(base, block)
         )
 
@@ -181,12 +181,12 @@ def _recipes(base: Recipe, block: Mapping[str, Any]) -> Iterator[Recipe]:
 
 
 def _cell(
-    data: str, title: str, scale: Scale, recipe: Recipe, seeds: tuple[int, ...]
+    data: str, title: str, size: RunSize, recipe: Recipe, seeds: tuple[int, ...]
 ) -> TuningCell:
     settings = recipe.settings
     alpha, loss_rate, eta = settings["alpha"], settings["loss_rate"], settings["eta"]
     update, noisy = settings["client_update"], settings["noisy_clients"]
-    key = f"{data}-{scale}-alpha{alpha:g}-pe{loss_rate:g}-{update}-{eta:g}"
+    key = f"{data}-{size}-alpha{alpha:g}-pe{loss_rate:g}-{update}-{eta:g}"
     words = [title, f"D_alpha {alpha:g}", f"p_e {loss_rate:g}", f"{update} {eta:g}"]
     if noisy:
         key += f"-noisy{noisy}"
@@ -195,7 +195,7 @@ def _cell(
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class NoTuningResult:
     """What is known after some of the cells.
 
     Attributes:
@@ -222,7 +222,7 @@ class Evidence:
         }
 
 
-def no_tuning(plan: NoTuningPlan, watch: Watch = lambda event: None) -> Evidence:
+def no_tuning(plan: NoTuningPlan, watch: Watch = lambda event: None) -> NoTuningResult:
     """A run of what has not finished yet; the tables are written anew after each cell that was run.
 
     Raises:
@@ -275,7 +275,7 @@ def _scores(plan: NoTuningPlan, cell: TuningCell, rate: float) -> CellScores:
     )
 
 
-def _write(plan: NoTuningPlan, done: list[CellScores], rates: dict[str, float]) -> Evidence:
+def _write(plan: NoTuningPlan, done: list[CellScores], rates: dict[str, float]) -> NoTuningResult:
     everything = evidence()
     titles = {name: rule.title for name, rule in RULES.items()}
     titles[GRID] = "FedHAW, best of a grid"
@@ -302,9 +302,9 @@ def _write(plan: NoTuningPlan, done: list[CellScores], rates: dict[str, float]) 
     paths = tuple(
         path
         for name, table in (("cells", cells), ("standings", overall))
-        for path in _write_table(plan.out / f"no-tuning-{which}{plan.scale}-{name}", table)
+        for path in _write_table(plan.out / f"no-tuning-{which}{plan.size}-{name}", table)
     )
-    return Evidence((cells, overall), standings, dict(rates), notice, paths)
+    return NoTuningResult((cells, overall), standings, dict(rates), notice, paths)
 
 
 def _write_table(base: Path, table: Table) -> Iterator[Path]:
@@ -318,4 +318,4 @@ def _list(values: Any) -> str:
     return ", ".join(f"{value:g}" if isinstance(value, float) else value for value in values)
 
 
-__all__ = ["Evidence", "NoTuningPlan", "TuningCell", "data_names", "evidence", "no_tuning"]
+__all__ = ["NoTuningPlan", "NoTuningResult", "TuningCell", "data_names", "evidence", "no_tuning"]

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedhaw.experiments.letter import Cell, DataName, LetterTable, Setting, TableName, letter
+from fedhaw.experiments.letter import (
+    DataName,
+    LetterCell,
+    LetterConditions,
+    LetterTable,
+    TableName,
+    letter,
+)
 from fedhaw.experiments.letter import letter_table as cells_of
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.running import load_data
@@ -38,21 +45,21 @@ class ReproducePlan:
         tables: which tables.
         data: which data sets.
         seeds: each once.
-        setting: full or smaller, and further keys of the recipes.
+        conditions: full or smaller, and further keys of the recipes.
         out: folder of everything.
     """
 
     tables: tuple[TableName, ...]
     data: tuple[DataName, ...]
     seeds: tuple[int, ...]
-    setting: Setting
+    conditions: LetterConditions
     out: Path
 
     @property
     def letter_tables(self) -> tuple[LetterTable, ...]:
         """Every table of every data set."""
         return tuple(
-            cells_of(name, data, self.setting) for data in self.data for name in self.tables
+            cells_of(name, data, self.conditions) for data in self.data for name in self.tables
         )
 
     @property
@@ -77,7 +84,7 @@ class ReproducePlan:
             name = "FedProx+HAW" if rule == "fedhaw" else "FedProx"
         scale = settings["input_scale"]
         own = rule if scale == "matched" else f"{rule}-{scale}"
-        folder = self.out / "runs" / f"{table.data}-{self.setting.scale}" / place / own
+        folder = self.out / "runs" / f"{table.data}-{self.conditions.size}" / place / own
         return Job(
             f"{table.data} {place} {own}",
             recipe.with_(seed=seed),
@@ -96,7 +103,7 @@ class Result:
         verdict: ours against the letter's.
     """
 
-    cell: Cell
+    cell: LetterCell
     ours: Spread
     verdict: Verdict
 
@@ -182,7 +189,7 @@ def notice_of(table: LetterTable) -> str:
 def _write(plan: ReproducePlan, table: LetterTable) -> Reproduction:
     notice = notice_of(table)
     results = tuple(_result(plan, table, cell) for cell in table.cells)
-    base = plan.out / f"{table.name}-{table.data}-{plan.setting.scale}"
+    base = plan.out / f"{table.name}-{table.data}-{plan.conditions.size}"
     shown = _shown(table, notice, results)
     contents = {
         base.with_name(f"{base.name}.md"): to_markdown(shown),
@@ -201,7 +208,7 @@ def _write(plan: ReproducePlan, table: LetterTable) -> Reproduction:
     return Reproduction(table, notice, results, paths)
 
 
-def _result(plan: ReproducePlan, table: LetterTable, cell: Cell) -> Result:
+def _result(plan: ReproducePlan, table: LetterTable, cell: LetterCell) -> Result:
     values = []
     accuracy = ACCURACY if _is_own_scale(cell) else measured(f"{ACCURACY.key}/{cell.input_scale}")
     for seed in plan.seeds:
@@ -211,7 +218,7 @@ def _result(plan: ReproducePlan, table: LetterTable, cell: Cell) -> Result:
     return Result(cell, ours, verdict(ours.mean, ours.std, cell.letter))
 
 
-def _is_own_scale(cell: Cell) -> bool:
+def _is_own_scale(cell: LetterCell) -> bool:
     return cell.recipe.settings["input_scale"] == cell.input_scale
 
 

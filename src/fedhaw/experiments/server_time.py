@@ -139,9 +139,9 @@ def _measure(name: str, device: str) -> Timing:
     warm_up = 1 if name in REPEATS else WARM_UP
     state, seconds = rule.init(), []
     for t in range(warm_up + repeats):
-        entering = Round(w, matrices[t % 2], np.full(clients, 200), layers=layout.layers)
+        current = Round(w, matrices[t % 2], np.full(clients, 200), layers=layout.layers)
         begin = time.perf_counter()
-        _, state = rule.aggregate(state, entering)
+        _, state = rule.aggregate(state, current)
         if device != "cpu":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from fedhaw.experiments.recipe import Recipe
-from fedhaw.experiments.run_folder import RunFolder
+from fedhaw.experiments.recipe_folder import RecipeFolder
 from fedhaw.experiments.running import load_data, prepare, run_recipe
 from fedhaw.history import RoundRecord
 from fedhaw.reports import TensorBoardLog
@@ -66,7 +66,7 @@ def run_sweep(jobs: Sequence[Job], watch: Watch = lambda event: None) -> None:
     """
     waiting = []
     for job in jobs:
-        if RunFolder(job.folder).finished(job.recipe, load_data(job.recipe)):
+        if RecipeFolder(job.folder).finished(job.recipe, load_data(job.recipe)):
             watch(Event("skipped", job))
         else:
             waiting.append(job)
@@ -74,7 +74,7 @@ def run_sweep(jobs: Sequence[Job], watch: Watch = lambda event: None) -> None:
     recipes = {_federation(job.recipe): job.recipe for job in waiting}
     federations = {key: prepare(recipe) for key, recipe in recipes.items()}
     for job in waiting:
-        RunFolder(job.folder).claim(job.recipe, load_data(job.recipe))
+        RecipeFolder(job.folder).claim(job.recipe, load_data(job.recipe))
         watch(Event("started", job))
         federation = federations[_federation(job.recipe)]
         run_recipe(job.recipe, job.folder, _round_watcher(job, watch), job.name, federation)

@@ -8,8 +8,8 @@ from fedhaw.checkpoints import CheckpointError
 from fedhaw.flower.errors import FlowerError, NoNodes, UnsupportedArrays
 from fedhaw.flower.layout import WireLayout
 from fedhaw.flower.proxy import array_proxy
-from fedhaw.flower.settings import InvalidSetting
 from fedhaw.flower.strategy import RuleStrategy
+from fedhaw.settings import InvalidSetting
 
 __all__ = [
     "CheckpointError",

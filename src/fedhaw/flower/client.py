@@ -3,7 +3,7 @@
     def participant(context):
         k = int(context.node_config["partition-id"])
         ...
-        return Participant(client=k, module=module, update=named("sgd", eta=0.01), x=x, y=y)
+        return Participant(client=k, module=module, client_update=named("sgd", eta=0.01), x=x, y=y)
 
     app = client_app(participant)
 
@@ -25,8 +25,10 @@ from fedhaw.clients import ClientUpdate, LocalUpdate, Trainer
 from fedhaw.flower.errors import FlowerError
 from fedhaw.flower.wire import Unreadable, decoded, pack
 from fedhaw.models import Buffers, Evaluator, Layout
+from fedhaw.spellings import also_spelt
 
 
+@also_spelt(update="client_update")  # its name in the first release
 @dataclass(frozen=True, eq=False)
 class Participant:
     """One client of a federation.
@@ -34,7 +36,7 @@ class Participant:
     Attributes:
         client: its number; with the seed and the round it fixes all randomness.
         module: the model's template.
-        update: what the client does with the global model.
+        client_update: what the client does with the global model.
         x: (N, ...) its samples.
         y: (N,) their labels.
         x_test: (M, ...) samples to evaluate on; None: its own.
@@ -47,7 +49,7 @@ class Participant:
 
     client: int
     module: nn.Module
-    update: ClientUpdate
+    client_update: ClientUpdate
     x: Tensor
     y: Tensor
     x_test: Tensor | None = None
@@ -131,7 +133,7 @@ def _trained(who: Participant, content: RecordDict) -> RecordDict:
     # As in the simulator: with one thread, sums are formed in one order on any machine.
     torch.set_num_threads(1)
     x, y = who.x.to(who.device), who.y.to(who.device)
-    train = Trainer(who.module, who.layout, who.update, x, y, who.seed, who.device)
+    train = Trainer(who.module, who.layout, who.client_update, x, y, who.seed, who.device)
     rows = torch.arange(len(y), device=x.device)
     loss, trained = train(_round(content) - 1, who.client, rows, model)
     metrics = MetricRecord({"num-examples": len(y), "train-loss": loss})
@@ -142,7 +144,7 @@ def _trained(who: Participant, content: RecordDict) -> RecordDict:
 def _evaluated(who: Participant, content: RecordDict) -> RecordDict:
     x = who.x if who.x_test is None else who.x_test
     y = who.y if who.y_test is None else who.y_test
-    loss = who.update.loss if isinstance(who.update, LocalUpdate) else cross_entropy
+    loss = who.client_update.loss if isinstance(who.client_update, LocalUpdate) else cross_entropy
     model = to_vector(who.layout, _arrays(content)).to(who.device)
     result = Evaluator(who.module, who.layout, loss, who.device)(model, x, y)
     metrics = MetricRecord({"num-examples": len(y), **result})

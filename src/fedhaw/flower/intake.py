@@ -122,30 +122,30 @@ class Intake:
             return f"A reply from node {reply.metadata.src_node_id} answers no question; ignored."
         if node in self._contributions or node in self._refusals:
             return f"Node {node} replied twice; the second reply is ignored."
-        answer = read(reply, node, self.roster, self.examples_key)
-        if isinstance(answer, Refusal):
-            self._refusals[node] = answer
+        opened = read(reply, node, self.roster, self.examples_key)
+        if isinstance(opened, Refusal):
+            self._refusals[node] = opened
             return None
-        if self.drops(answer.client):
-            self._refusals[node] = Refusal(UPLINK, answer.client, answer.examples)
+        if self.drops(opened.client):
+            self._refusals[node] = Refusal(UPLINK, opened.client, opened.examples)
             return None
-        self.bytes_received += sum(len(array.data) for array in answer.arrays.values())
+        self.bytes_received += sum(len(array.data) for array in opened.arrays.values())
         try:
             row, (sent, _) = self.matrix[self._rows[node]], self.global_model
             if self.hurry:
-                self._squares[node], copying = self.layout.reading(answer.arrays, row, sent)
+                self._squares[node], copying = self.layout.reading(opened.arrays, row, sent)
                 self._copying += copying
             else:
-                self._squares[node] = self.layout.read(answer.arrays, row, sent)
+                self._squares[node] = self.layout.read(opened.arrays, row, sent)
         except Unreadable as error:
-            self._refusals[node] = Refusal(str(error), answer.client, answer.examples)
+            self._refusals[node] = Refusal(str(error), opened.client, opened.examples)
             return None
         self._contributions[node] = Contribution(
-            answer.client,
-            answer.examples,
-            answer.loss,
-            answer.metrics,
-            self.layout.rest(answer.arrays),
+            opened.client,
+            opened.examples,
+            opened.loss,
+            opened.metrics,
+            self.layout.rest(opened.arrays),
         )
         return None
 

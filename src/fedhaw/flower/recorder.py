@@ -14,7 +14,7 @@ from fedhaw.files import FileWriteError, locked
 from fedhaw.flower.aggregator import Aggregator
 from fedhaw.flower.history import RunHistory, run_record
 from fedhaw.flower.roster import Roster
-from fedhaw.flower.settings import Settings
+from fedhaw.flower.settings import StrategySettings
 from fedhaw.history import RoundRecord
 
 AFRESH = "start afresh with resume_from=0"
@@ -33,7 +33,7 @@ class RunRecorder:
         cohort: how many nodes answered in the round of the checkpoint that was restored.
     """
 
-    def __init__(self, settings: Settings, aggregator: Aggregator, roster: Roster) -> None:
+    def __init__(self, settings: StrategySettings, aggregator: Aggregator, roster: Roster) -> None:
         self._settings, self._aggregator, self._roster = settings, aggregator, roster
         self._path = None if settings.checkpoint is None else Path(settings.checkpoint)
         self._store: CheckpointStore | None = None

@@ -29,7 +29,7 @@ _SILENT = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class OpenedReply:
     """A reply whose envelope is in order; its arrays have not been looked at yet."""
 
     client: str
@@ -67,7 +67,7 @@ class Refusal:
 NO_REPLY = Refusal(loss_reasons.NO_REPLY, silent=True)
 
 
-def read(reply: Message, node: int, roster: Roster, examples_key: str) -> Answer | Refusal:
+def read(reply: Message, node: int, roster: Roster, examples_key: str) -> OpenedReply | Refusal:
     """The verdict on the envelope of one reply.
 
     Args:
@@ -95,7 +95,7 @@ def read(reply: Message, node: int, roster: Roster, examples_key: str) -> Answer
     if len(arrays) != 1:
         reason = f"{len(arrays)} ArrayRecords where one is expected"
         return Refusal(reason, client, float(examples))
-    return Answer(client, float(examples), arrays[0], metrics)
+    return OpenedReply(client, float(examples), arrays[0], metrics)
 
 
 def named_in(

@@ -5,19 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from fedhaw.flower.cohort import TooFew
-from fedhaw.flower.errors import FlowerError
+from fedhaw.settings import InvalidSetting
 from fedhaw.uplink import Uplink
 
 HEARTBEAT = 60.0
 """Seconds after which Flower itself notices that a node is dead."""
 
 
-class InvalidSetting(FlowerError, ValueError):
-    """A setting of the strategy that cannot work."""
-
-
 @dataclass(frozen=True)
-class Settings:
+class StrategySettings:
     """The arguments of `fedhaw.flower.RuleStrategy`, which describes them."""
 
     fraction_train: float

@@ -33,7 +33,7 @@ from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.roster import Roster, order
-from fedhaw.flower.settings import Settings
+from fedhaw.flower.settings import StrategySettings
 from fedhaw.history import RoundRecord, finite
 from fedhaw.loss_reasons import absent_since
 from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
@@ -139,7 +139,7 @@ class RuleStrategy(Strategy):
         history: str | os.PathLike[str] | None = None,
         description: Mapping[str, Any] | None = None,
     ) -> None:
-        self.settings = Settings(
+        self.settings = StrategySettings(
             fraction_train=fraction_train,
             fraction_evaluate=fraction_evaluate,
             min_train_nodes=min_train_nodes,

@@ -48,7 +48,7 @@ def decoded(array: Array) -> NDArray[Any]:
         return flat.reshape(shape, order="F" if fortran else "C")
     except Unreadable:
         raise
-    except Exception as error:  # a header written by a stranger can fail in any way
+    except Exception as error:  # a header from outside can fail in any way
         raise Unreadable("is not a NumPy array") from error
 
 

@@ -34,7 +34,7 @@ SHARE_COLOURS = ListedColormap(matplotlib.colormaps["cividis"](np.linspace(0, 0.
 BELOW: Mapping[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.22)}
 """A legend outside the axes: the lines may go anywhere in them."""
 
-LOOK: dict[Any, Any] = {
+MATPLOTLIB: dict[Any, Any] = {
     "font.family": "STIXGeneral",
     "text.parse_math": False,  # names come from files, and may hold a dollar sign
     "font.size": 9.0,
@@ -86,7 +86,7 @@ def draw_all(comparison: Comparison, notice: str | None = None) -> tuple[Picture
     for metric in dict.fromkeys(name for run in comparison.runs for name in run.metrics):
         drawn[file_name(metric, taken=drawn)] = partial(draw_learnt, name=metric)
     pictures = []
-    with matplotlib.rc_context(LOOK):
+    with matplotlib.rc_context(MATPLOTLIB):
         for name, draw in drawn.items():
             figure = draw(comparison)
             if figure is None:
@@ -110,9 +110,9 @@ def draw_accuracy(comparison: Comparison) -> Figure | None:
         bottom = lower
     else:
         upper = bottom = figure.subplots()
-    look = styles(comparison)
+    style_of = styles(comparison)
     for group in measured:
-        _draw_band(upper, group, look[group.label])
+        _draw_band(upper, group, style_of[group.label])
     upper.set_ylabel(ACCURACY.notation.titled(ACCURACY.title))
     upper.legend(loc="lower right", ncols=2 if len(measured) > 3 else 1, handlelength=3.2)
     _number_rounds(bottom, comparison)
@@ -163,17 +163,17 @@ def draw_learnt(comparison: Comparison, name: str) -> Figure | None:
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for unused in axes[panels:]:
         unused.remove()
-    look = styles(comparison)
+    style_of = styles(comparison)
     if scalar:
         first = axes.pop(0)
         for group in scalar:
-            _draw_band(first, group, look[group.label], number)
+            _draw_band(first, group, style_of[group.label], number)
         if first.get_ylim()[0] < 0 < first.get_ylim()[1]:
             first.axhline(0, color="#888888", linewidth=0.7, zorder=1)
         first.set(title=name, ylabel=name)
         first.legend(**BELOW, ncols=min(len(scalar), 2 if panels > 1 else 3), handlelength=2.4)
     for panel, group in zip(axes, listed, strict=False):
-        _draw_list(panel, group, look[group.label], name)
+        _draw_list(panel, group, style_of[group.label], name)
     for panel in figure.axes:
         _number_rounds(panel, comparison)
     return figure
@@ -232,10 +232,14 @@ def _draw_losses(axes: Axes, comparison: Comparison) -> None:
     if alike:
         axes.bar(longest.rounds, everywhere, width=0.8, color="#7d8794", zorder=3)
     else:
-        look = styles(comparison)
+        style_of = styles(comparison)
         for group in comparison.groups:
             axes.step(
-                group.rounds, lines[group.label], where="mid", color=look[group.label].light, lw=1
+                group.rounds,
+                lines[group.label],
+                where="mid",
+                color=style_of[group.label].light,
+                lw=1,
             )
     many = any(len(group.runs) > 1 for group in comparison.groups)
     axes.set_ylabel("Lost uploads\n(mean of seeds)" if many else "Lost uploads")

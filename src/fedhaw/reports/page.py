@@ -71,7 +71,7 @@ def to_page(
 
 def page_data(comparison: Comparison) -> dict[str, Any]:
     """What the page's script draws; rules are known by their place in `rules`."""
-    look = styles(comparison)
+    style_of = styles(comparison)
     lost = [_numbers(group.per_round(LOST)[0]) for group in comparison.groups]
     clients, remark = _weights(comparison)
     return {
@@ -79,9 +79,9 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
             {
                 "label": group.label,
                 "rule": group.rule,
-                "light": look[group.label].light,
-                "dark": look[group.label].dark,
-                "dash": _dash(look[group.label]),
+                "light": style_of[group.label].light,
+                "dark": style_of[group.label].dark,
+                "dash": _dash(style_of[group.label]),
                 "seeds": list(group.seeds),
                 "rounds": [int(number) for number in group.rounds],
             }

@@ -17,7 +17,7 @@ float64 NumPy arrays wherever the models live.
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import array_api_compat
@@ -105,7 +105,7 @@ class InvalidClientModel(InvalidRound):
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Round:
     """What the server holds when a round's uploads are in.
 
@@ -124,49 +124,41 @@ class Round:
 
     global_model: Array
     client_models: Array
-    num_examples: ArrayLike
-    received: ArrayLike | None = None
-    clients: Sequence[Client] | None = None
-    layers: Sequence[slice] | None = None
+    num_examples: Vector
+    received: NDArray[np.bool_]
+    clients: tuple[Client, ...]
+    layers: tuple[slice, ...] | None
 
-    def __post_init__(self) -> None:
-        set_field = object.__setattr__
-        if isinstance(self.client_models, (list, tuple)):
-            set_field(self, "client_models", self._stack(self.client_models))
-        for name in ("global_model", "client_models"):
-            model = getattr(self, name)
-            if not isinstance(model, np.ndarray) and array_api_compat.is_torch_array(model):
-                # A model that remembers how it was made would keep every round before it alive.
-                set_field(self, name, model.detach())
-        K = self._check_models()
-        set_field(self, "clients", self._check_names(K))
-        set_field(self, "num_examples", self._check_examples(K))
-        if self.received is None:
-            set_field(self, "received", np.array([True] * K))
-        else:
-            set_field(self, "received", self._check_received(K))
-            set_field(self, "client_models", self._with_lost_rows_filled())
-        if self.layers is not None:
-            set_field(self, "layers", self._check_layers(self.layers))
-
-    # What the constructor made of its arguments, typed for the rules.
+    def __init__(
+        self,
+        global_model: Array,
+        client_models: Array,
+        num_examples: ArrayLike,
+        received: ArrayLike | None = None,
+        clients: Sequence[Client] | None = None,
+        layers: Sequence[slice] | None = None,
+    ) -> None:
+        if isinstance(client_models, (list, tuple)):
+            client_models = _stacked(global_model, client_models, clients)
+        P, K = _check_models(global_model, client_models)
+        set_field = partial(object.__setattr__, self)
+        set_field("global_model", _detached(global_model))
+        set_field("client_models", _detached(client_models))
+        set_field("clients", _checked_names(clients, K))
+        set_field("num_examples", _checked_examples(num_examples, self.clients))
+        set_field("received", _checked_received(received, K))
+        set_field("client_models", self._with_lost_rows_filled())
+        set_field("layers", None if layers is None else _checked_layers(layers, P))
 
     @property
     def names(self) -> tuple[Client, ...]:
         """The K client names."""
-        assert isinstance(self.clients, tuple)
         return self.clients
-
-    @property
-    def arrived(self) -> NDArray[np.bool_]:
-        """(K,) which uploads arrived."""
-        assert isinstance(self.received, np.ndarray)
-        return self.received
 
     @property
     def nothing_arrived(self) -> bool:
         """Every upload was lost: there is nothing to learn, so every rule keeps w and its state."""
-        return not np.count_nonzero(self.arrived)
+        return not np.count_nonzero(self.received)
 
     @cached_property
     def shares(self) -> Vector:
@@ -177,114 +169,12 @@ class Round:
         shares: Vector = N / N.sum()
         return shares
 
-    # Checks, one part of the round each.
-
-    def _stack(self, models: Sequence[Array]) -> Array:
-        if not models:
-            raise InvalidRound("The round has no clients; skip a round nobody was asked in.")
-        for model in (self.global_model, *models):
-            _require_array("Each of client_models", model)
-        names = self.clients if self.clients is not None else range(len(models))
-        shape = tuple(self.global_model.shape)
-        wrong = [
-            name for name, model in zip(names, models, strict=False) if tuple(model.shape) != shape
-        ]
-        if wrong:
-            raise InvalidClientModel(wrong, f"does not have the global model's shape {shape}")
-        try:
-            return namespace(*models).stack(list(models))
-        except (TypeError, RuntimeError) as error:
-            raise InvalidRound(
-                f"client_models cannot be stacked ({error}); give arrays of one kind and dtype."
-            ) from error
-
-    def _check_models(self) -> int:
-        w, W = self.global_model, self.client_models
-        _require_array("global_model", w)
-        _require_array("client_models", W)
-        try:
-            xp = namespace(w, W)
-        except TypeError as error:
-            raise InvalidRound(
-                "global_model and client_models must be arrays of one kind, NumPy or torch; got "
-                f"{type(w).__name__} and {type(W).__name__}."
-            ) from error
-        if w.ndim != 1:
-            raise InvalidRound(
-                f"global_model must be one flat vector; got shape {tuple(w.shape)}: flatten it."
-            )
-        if W.ndim != 2 or W.shape[1] != w.shape[0]:
-            raise InvalidRound(
-                f"client_models must have shape (K, {w.shape[0]}) to match global_model; got "
-                f"{tuple(W.shape)}."
-            )
-        if W.shape[0] == 0 or W.shape[1] == 0:
-            raise InvalidRound(
-                "The round has no clients; skip a round nobody was asked in."
-                if W.shape[0] == 0
-                else "The models have no parameters; there is nothing to aggregate."
-            )
-        if not _is_real_floating(xp, W.dtype) or W.dtype != w.dtype:
-            raise InvalidRound(
-                "global_model and client_models must share one floating dtype; got "
-                f"{w.dtype} and {W.dtype}: convert them before aggregating."
-            )
-        return int(W.shape[0])
-
-    def _check_names(self, K: int) -> tuple[Client, ...]:
-        try:
-            names = tuple(range(K)) if self.clients is None else tuple(self.clients)
-            distinct = len(set(names))
-        except TypeError as error:
-            raise InvalidRound(
-                f"clients must be a sequence of hashable names ({error}); use texts or numbers."
-            ) from error
-        if len(names) != K:
-            raise InvalidRound(f"clients names {len(names)} clients but client_models has {K}.")
-        if distinct != K:
-            twice = sorted({repr(name) for name in names if names.count(name) > 1})
-            raise InvalidRound(
-                f"Client names must be distinct; {', '.join(twice)} stands twice in the round."
-            )
-        return names
-
-    def _check_examples(self, K: int) -> Vector:
-        try:
-            examples = np.asarray(self.num_examples, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidRound(
-                f"num_examples must hold a number for each client ({error})."
-            ) from error
-        if examples.shape != (K,):
-            raise InvalidRound(
-                f"num_examples must hold one number for each of the {K} clients; got shape "
-                f"{examples.shape}."
-            )
-        for name, number in zip(self.names, examples.tolist(), strict=True):
-            if not 0 <= number < math.inf:  # NaN fails both
-                raise InvalidRound(
-                    f"num_examples of client {name!r} is {number:g}; it must be a finite number, "
-                    "0 or more."
-                )
-        if not np.count_nonzero(examples):
-            raise InvalidRound("num_examples is 0 for every client; nobody has data to weigh.")
-        return examples
-
-    def _check_received(self, K: int) -> NDArray[np.bool_]:
-        received = np.array(self.received)  # a copy: rules remember it
-        if received.shape != (K,) or received.dtype != np.bool_:
-            raise InvalidRound(
-                f"received must hold one bool for each of the {K} clients; got {received.dtype} "
-                f"of shape {received.shape}."
-            )
-        return received
-
     def _with_lost_rows_filled(self) -> Array:
         w, W = self.global_model, self.client_models
-        if self.arrived.all():
+        if self.received.all():
             return W
         xp = namespace(W)
-        stale = [k for k in np.flatnonzero(~self.arrived) if not bool(xp.all(W[int(k)] == w))]
+        stale = [k for k in np.flatnonzero(~self.received) if not bool(xp.all(W[int(k)] == w))]
         if not stale:
             return W
         W = xp.asarray(W, copy=True)
@@ -292,21 +182,138 @@ class Round:
             W[int(k)] = w
         return W
 
-    def _check_layers(self, layers: Sequence[slice]) -> tuple[slice, ...]:
-        whole = isinstance(layers, Sequence) and all(
-            isinstance(layer, slice) and isinstance(layer.stop, int) for layer in layers
+
+# Checks, one part of the round each.
+
+
+def _stacked(w: Array, models: Sequence[Array], clients: Sequence[Client] | None) -> Array:
+    if not models:
+        raise InvalidRound("The round has no clients; skip a round nobody was asked in.")
+    for model in (w, *models):
+        _require_array("Each of client_models", model)
+    names = clients if clients is not None else range(len(models))
+    shape = tuple(w.shape)
+    wrong = [
+        name for name, model in zip(names, models, strict=False) if tuple(model.shape) != shape
+    ]
+    if wrong:
+        raise InvalidClientModel(wrong, f"does not have the global model's shape {shape}")
+    try:
+        return namespace(*models).stack(list(models))
+    except (TypeError, RuntimeError) as error:
+        raise InvalidRound(
+            f"client_models cannot be stacked ({error}); give arrays of one kind and dtype."
+        ) from error
+
+
+def _detached(model: Array) -> Array:
+    """The model without its history, which would keep every round before it alive."""
+    if isinstance(model, np.ndarray) or not array_api_compat.is_torch_array(model):
+        return model
+    return model.detach()
+
+
+def _check_models(w: Array, W: Array) -> tuple[int, int]:
+    """P and K, once the models fit together."""
+    _require_array("global_model", w)
+    _require_array("client_models", W)
+    try:
+        xp = namespace(w, W)
+    except TypeError as error:
+        raise InvalidRound(
+            "global_model and client_models must be arrays of one kind, NumPy or torch; got "
+            f"{type(w).__name__} and {type(W).__name__}."
+        ) from error
+    if w.ndim != 1:
+        raise InvalidRound(
+            f"global_model must be one flat vector; got shape {tuple(w.shape)}: flatten it."
         )
-        edges = [0, *(layer.stop for layer in layers)] if whole else [0]
-        in_order = whole and all(
-            layer.start == edge and layer.stop > edge and layer.step in (None, 1)
-            for layer, edge in zip(layers, edges, strict=False)
+    if W.ndim != 2 or W.shape[1] != w.shape[0]:
+        raise InvalidRound(
+            f"client_models must have shape (K, {w.shape[0]}) to match global_model; got "
+            f"{tuple(W.shape)}."
         )
-        if not in_order or edges[-1] != self.global_model.shape[0]:
+    if W.shape[0] == 0 or W.shape[1] == 0:
+        raise InvalidRound(
+            "The round has no clients; skip a round nobody was asked in."
+            if W.shape[0] == 0
+            else "The models have no parameters; there is nothing to aggregate."
+        )
+    if not _is_real_floating(xp, W.dtype) or W.dtype != w.dtype:
+        raise InvalidRound(
+            "global_model and client_models must share one floating dtype; got "
+            f"{w.dtype} and {W.dtype}: convert them before aggregating."
+        )
+    return int(W.shape[1]), int(W.shape[0])
+
+
+def _checked_names(clients: Sequence[Client] | None, K: int) -> tuple[Client, ...]:
+    try:
+        names = tuple(range(K)) if clients is None else tuple(clients)
+        distinct = len(set(names))
+    except TypeError as error:
+        raise InvalidRound(
+            f"clients must be a sequence of hashable names ({error}); use texts or numbers."
+        ) from error
+    if len(names) != K:
+        raise InvalidRound(f"clients names {len(names)} clients but client_models has {K}.")
+    if distinct != K:
+        twice = sorted({repr(name) for name in names if names.count(name) > 1})
+        raise InvalidRound(
+            f"Client names must be distinct; {', '.join(twice)} stands twice in the round."
+        )
+    return names
+
+
+def _checked_examples(num_examples: ArrayLike, names: tuple[Client, ...]) -> Vector:
+    K = len(names)
+    try:
+        examples = np.asarray(num_examples, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidRound(f"num_examples must hold a number for each client ({error}).") from error
+    if examples.shape != (K,):
+        raise InvalidRound(
+            f"num_examples must hold one number for each of the {K} clients; got shape "
+            f"{examples.shape}."
+        )
+    for name, number in zip(names, examples.tolist(), strict=True):
+        if not 0 <= number < math.inf:  # NaN fails both
             raise InvalidRound(
-                "layers must be slices that cover the model in order without gaps, "
-                f"[slice(0, a), slice(a, b), ..., slice(y, {self.global_model.shape[0]})]."
+                f"num_examples of client {name!r} is {number:g}; it must be a finite number, "
+                "0 or more."
             )
-        return tuple(layers)
+    if not np.count_nonzero(examples):
+        raise InvalidRound("num_examples is 0 for every client; nobody has data to weigh.")
+    return examples
+
+
+def _checked_received(given: ArrayLike | None, K: int) -> NDArray[np.bool_]:
+    if given is None:
+        return np.array([True] * K)
+    received = np.array(given)  # a copy: rules remember it
+    if received.shape != (K,) or received.dtype != np.bool_:
+        raise InvalidRound(
+            f"received must hold one bool for each of the {K} clients; got {received.dtype} "
+            f"of shape {received.shape}."
+        )
+    return received
+
+
+def _checked_layers(layers: Sequence[slice], P: int) -> tuple[slice, ...]:
+    whole = isinstance(layers, Sequence) and all(
+        isinstance(layer, slice) and isinstance(layer.stop, int) for layer in layers
+    )
+    edges = [0, *(layer.stop for layer in layers)] if whole else [0]
+    in_order = whole and all(
+        layer.start == edge and layer.stop > edge and layer.step in (None, 1)
+        for layer, edge in zip(layers, edges, strict=False)
+    )
+    if not in_order or edges[-1] != P:
+        raise InvalidRound(
+            "layers must be slices that cover the model in order without gaps, "
+            f"[slice(0, a), slice(a, b), ..., slice(y, {P})]."
+        )
+    return tuple(layers)
 
 
 def _require_array(what: str, value: object) -> None:

@@ -26,10 +26,10 @@ class FedAvgArrivals:
 
     def aggregate(self, state: FedAvgState, current: Round) -> tuple[Array, FedAvgState]:
         """The next global model, (P,), and the weights that formed it."""
-        arrived = voters(current)
-        if not arrived.any():
+        senders = voters(current)
+        if not senders.any():
             return unchanged(current), state
-        weights = current.shares * arrived
+        weights = current.shares * senders
         weights /= weights.sum()
         model = checked(combine(weights, current.client_models), current)
         return model, FedAvgState(current.names, weights)

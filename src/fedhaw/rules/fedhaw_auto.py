@@ -144,7 +144,7 @@ class FedHAWAuto:
             checked(fresh, current)
             learnt = _Coefficients(0.0, state.theta, 0.0, state.start)
         else:
-            share = float(s[current.arrived].sum())
+            share = float(s[current.received].sum())
             epsilon = float(namespace(w).finfo(w.dtype).eps)
             learnt = _coefficients(state, inner, share, epsilon)
         scale, beta = math.exp(learnt.gamma), learnt.momentum
@@ -170,7 +170,7 @@ class FedHAWAuto:
             velocity=velocity if set(distrusted) <= set(state.distrusted) else None,
             sent=w,
             previous=W,
-            arrived=current.arrived,
+            arrived=current.received,
             absent=absent,
             replayed=replayed,
             seen=evidence.seen,
@@ -231,7 +231,7 @@ def _evidence(state: FedHAWAutoState) -> Evidence:
 
 
 def _compared(current: Round, gram: Vector) -> tuple[Sequence[Client], Vector]:
-    here = np.flatnonzero(current.arrived)
+    here = np.flatnonzero(current.received)
     return [current.names[k] for k in here], gram[np.ix_(here, here)]
 
 
@@ -262,7 +262,7 @@ def _replayed(
     }
     absent = tuple(
         name
-        for name, here in zip(current.names, current.arrived, strict=True)
+        for name, here in zip(current.names, current.received, strict=True)
         if not here and name not in state.distrusted and (name in answered or name in state.absent)
     )
     if not absent:

@@ -25,6 +25,7 @@ import numpy as np
 from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine, inner, like, softmax
+from fedhaw.spellings import also_spelt
 
 ProxyLoss: TypeAlias = Callable[[Array], tuple[float, Array]]
 """Takes a flat model, (P,); gives the loss there and its gradient, (P,)."""
@@ -58,6 +59,7 @@ class FedLAWState:
         return {"gamma": self.gamma}
 
 
+@also_spelt(optimizer="optimiser")
 @dataclass(frozen=True)
 class FedLAW:
     """Learnable aggregation weights.
@@ -67,7 +69,8 @@ class FedLAW:
             `fedhaw.models.proxy_loss` makes them from a torch module and a proxy set.
         epochs: passes over the proxy minibatches each round.
         lr: learning rate of the search.
-        optimiser: "sgd", or "adam" with betas (0.5, 0.999) and the rate halved every 20 epochs.
+        optimiser: "sgd", or "adam" with betas (0.5, 0.999) and the rate halved every 20 epochs;
+            `optimizer` is the same.
     """
 
     proxy: ProxyLoss | Sequence[ProxyLoss]

@@ -64,7 +64,7 @@ class FedVARP:
         heard = voters(current)
         if not heard.any():
             return unchanged(current), state
-        if (current.arrived & ~heard).any():
+        if (current.received & ~heard).any():
             # The model of a client without data is not used, but looked at all the same.
             checked(combine(current.shares, current.client_models), current)
         w, ones = current.global_model, heard.astype(np.float64)

@@ -34,7 +34,7 @@ def checked(model: Array, current: Round) -> Array:
     if is_finite(model):
         return model
     rows = non_finite_rows(current.client_models)
-    senders = [k for k in rows if current.arrived[k]]
+    senders = [k for k in rows if current.received[k]]
     if senders:
         raise InvalidClientModel([current.names[k] for k in senders], f"is {NOT_FINITE}")
     if not is_finite(current.global_model):
@@ -71,12 +71,12 @@ def aggregate_surviving(
         model, state = _aggregated(rule, state, current)
     except InvalidClientModel as refusal:
         refused = set(refusal.clients)
-        arrived = current.arrived.copy()
+        received = current.received.copy()
         for k, name in enumerate(current.names):
             if name in refused:
                 current.client_models[k] = current.global_model
-                arrived[k] = False
-        model, state = _aggregated(rule, state, replace(current, received=arrived))
+                received[k] = False
+        model, state = _aggregated(rule, state, replace(current, received=received))
         return model, state, dict.fromkeys(refusal.clients, refusal.reason.removeprefix("is "))
     return model, state, {}
 

@@ -61,12 +61,12 @@ class MIFA:
         """The next global model, (P,), and the updates that led to it."""
         if current.nothing_arrived:
             return unchanged(current), state
-        w, arrived = current.global_model, current.arrived
+        w, received = current.global_model, current.received
         N = np.asarray(current.num_examples, dtype=np.float64)
         before = np.array([state.examples.get(client, 0.0) for client in current.names])
         # What arrived takes the place of the old update; what did not may have a new N_k.
         updates, change = renewed(
-            state.updates, current, arrived, N * arrived, N * ~arrived - before
+            state.updates, current, received, N * received, N * ~received - before
         )
         total = change if state.total is None else state.total + change
         examples = {**state.examples, **dict(zip(current.names, N.tolist(), strict=True))}

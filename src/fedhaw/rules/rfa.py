@@ -48,10 +48,10 @@ class RFA:
 
     def aggregate(self, state: FedAvgState, current: Round) -> tuple[Array, FedAvgState]:
         """The next global model, (P,), and the weights q that formed it."""
-        arrived = voters(current)
-        if not arrived.any():
+        senders = voters(current)
+        if not senders.any():
             return unchanged(current), state
-        p = current.shares * arrived
+        p = current.shares * senders
         p /= p.sum()
         inner, _, _ = gram(current.global_model, current.client_models)
         weights = self._weights(p, inner)

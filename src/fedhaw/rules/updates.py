@@ -28,7 +28,7 @@ def voters(current: Round) -> NDArray[np.bool_]:
     Rules that count heads ask only these: neither a lost upload nor a client without data is an
     opinion.
     """
-    asked: NDArray[np.bool_] = current.arrived & (current.shares > 0)
+    asked: NDArray[np.bool_] = current.received & (current.shares > 0)
     return asked
 
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypedDict, get_args, get_type_hints
 
+from fedhaw.data.scales import InputScale
 from fedhaw.rules.lengths import LIMIT
 from fedhaw.settings.setting import Setting
 
@@ -37,8 +38,6 @@ else:  # what a file or a flag can say; torch is not needed for that
 
 SEED = 2**32 - 1
 """The largest seed that every generator takes."""
-
-InputScale: TypeAlias = Literal["matched", "authors"]
 
 
 class Settings(TypedDict, total=False):

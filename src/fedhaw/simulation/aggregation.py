@@ -25,7 +25,7 @@ then take a hundred times as long."""
 
 
 @dataclass(frozen=True, eq=False)
-class Uploads:
+class ServerStep:
     """What the server holds when a round's uploads are in, the stand-ins in place.
 
     Attributes:

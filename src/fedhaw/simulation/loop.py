@@ -13,20 +13,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedhaw.history import RoundRecord, finite, metrics_of
 from fedhaw.loss_reasons import NOTHING_ARRIVED, UPLINK
 from fedhaw.rules import LengthGuard, Rule
-from fedhaw.simulation.aggregation import Uploads
+from fedhaw.simulation.aggregation import ServerStep
 from fedhaw.simulation.engines import ClientReport, Engine
 from fedhaw.simulation.engines.failures import same_exception
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.evaluation import ModelEvaluation
 from fedhaw.simulation.federation import Federation
 from fedhaw.simulation.participation import cohort_of
-from fedhaw.simulation.stand_ins import LastModels, fill_with_global, move_arrivals_up
+from fedhaw.simulation.stand_ins import LastModels, fill_with_global, move_received_up
 
 Lost: TypeAlias = dict[Any, str]
 """Why each lost client of a round is lost."""
@@ -92,12 +91,12 @@ class Loop:
             lost |= absurd
             clock.lap("train")
 
-            uploads = self._round(w, cohort, buffer, lost, progress.last)
-            if uploads is not None:
+            step = self._round(w, cohort, buffer, lost, progress.last)
+            if step is not None:
                 before = progress.state
-                new, progress.state, refused = uploads.aggregate(self.rule, before)
+                new, progress.state, refused = step.aggregate(self.rule, before)
                 learnt = _checked(new, w[: federation.layout.parameters], buffer)
-                w = uploads.with_buffers(learnt, progress.state)
+                w = step.with_buffers(learnt, progress.state)
                 lost |= refused
                 if progress.last is not None:
                     progress.last.keep(cohort, buffer, lost)
@@ -148,22 +147,21 @@ class Loop:
         W: Tensor,
         lost: Lost,
         last: LastModels | None,
-    ) -> Uploads | None:
+    ) -> ServerStep | None:
         """What is aggregated, the stand-ins in place; None when nothing arrived."""
-        arrived = np.array([client not in lost for client in cohort], dtype=np.bool_)
-        received: NDArray[np.bool_] = arrived
-        if not arrived.any():
+        received = np.array([client not in lost for client in cohort], dtype=np.bool_)
+        if not received.any():
             return None
         match self.federation.settings["stand_in"]:
             case "none":
-                W = move_arrivals_up(W, arrived)
+                W = move_received_up(W, received)
                 cohort = [client for client in cohort if client not in lost]
                 received = np.ones(len(cohort), dtype=np.bool_)
             case "last" if last is not None:
-                received = last.fill(cohort, W, arrived, w)
+                received = last.fill(cohort, W, received, w)
             case _:
-                fill_with_global(W, arrived, w)
-        return Uploads(
+                fill_with_global(W, received, w)
+        return ServerStep(
             layout=self.federation.layout,
             global_model=w,
             client_models=W,

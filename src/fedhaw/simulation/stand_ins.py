@@ -41,16 +41,16 @@ class LastModels:
         self,
         cohort: Sequence[int],
         models: Tensor,
-        arrived: NDArray[np.bool_],
+        received: NDArray[np.bool_],
         global_model: Tensor,
     ) -> NDArray[np.bool_]:
-        """Stand-ins for rows that did not arrive; returns which rows the rule may call received."""
-        for position in np.flatnonzero(~arrived).tolist():
+        """Stand-ins for rows that were not received; returns which rows the rule takes as such."""
+        for position in np.flatnonzero(~received).tolist():
             client = cohort[position]
             models[position] = self._models.get(client, global_model)
         known = np.array([client in self._models for client in cohort], dtype=np.bool_)
-        received: NDArray[np.bool_] = arrived | known
-        return received
+        with_known: NDArray[np.bool_] = received | known
+        return with_known
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint stores: who is known, and their models."""
@@ -73,15 +73,15 @@ class LastModels:
         return self._models[client]
 
 
-def fill_with_global(models: Tensor, arrived: NDArray[np.bool_], global_model: Tensor) -> None:
-    """The global model, written over the rows of `models`, (K, P), that did not arrive."""
-    for position in np.flatnonzero(~arrived).tolist():
+def fill_with_global(models: Tensor, received: NDArray[np.bool_], global_model: Tensor) -> None:
+    """The global model, written over the rows of `models`, (K, P), that were not received."""
+    for position in np.flatnonzero(~received).tolist():
         models[position] = global_model
 
 
-def move_arrivals_up(models: Tensor, arrived: NDArray[np.bool_]) -> Tensor:
-    """The rows that arrived, as the first rows of the same buffer: no second matrix is made."""
-    positions = np.flatnonzero(arrived).tolist()
+def move_received_up(models: Tensor, received: NDArray[np.bool_]) -> Tensor:
+    """The received rows, as the first rows of the same buffer: no second matrix is made."""
+    positions = np.flatnonzero(received).tolist()
     for target, position in enumerate(positions):
         if target != position:
             models[target] = models[position]

@@ -27,7 +27,7 @@ class Assignment:
 
     module: nn.Module
     layout: Layout
-    update: ClientUpdate
+    client_update: ClientUpdate
     seed: int
     device: str
     x: Handle

@@ -211,7 +211,7 @@ def _pickled(federation: Federation, handles: dict[str, object]) -> SharedTensor
     assignment = Assignment(
         module=federation.module,
         layout=federation.layout,
-        update=federation.client_update,
+        client_update=federation.client_update,
         seed=federation.settings["seed"],
         device=str(federation.device),
         **handles,  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
     train = Trainer(
         assignment.module,
         assignment.layout,
-        assignment.update,
+        assignment.client_update,
         assignment.x.open().to(device),
         assignment.y.open().to(device),
         assignment.seed,

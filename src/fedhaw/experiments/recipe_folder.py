@@ -23,12 +23,12 @@ RECIPE_NAME = "recipe.json"
 FORMAT = 1
 
 
-class RunFolderError(FedhawError, ValueError):
+class RecipeFolderError(FedhawError, ValueError):
     """A folder that holds something else than the run it is meant for."""
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class RecipeFolder:
     """Where one run keeps its history and checkpoints.
 
     Attributes:
@@ -48,12 +48,12 @@ class RunFolder:
         Only the number of rounds may have grown since.
 
         Raises:
-            RunFolderError: the folder holds another run, or one on other data.
+            RecipeFolderError: the folder holds another run, or one on other data.
             FileWriteError: it cannot be written.
         """
         stored = self._stored()
         if stored is None and self.history.exists():
-            raise RunFolderError(
+            raise RecipeFolderError(
                 f"{self.path} holds a run, but no {RECIPE_NAME} that says which; choose another "
                 "folder or remove it."
             )
@@ -68,7 +68,7 @@ class RunFolder:
         """Whether the run of this recipe is complete here.
 
         Raises:
-            RunFolderError: the folder holds another run.
+            RecipeFolderError: the folder holds another run.
         """
         stored = self._stored()
         if stored is None or not self.history.exists():
@@ -84,11 +84,15 @@ class RunFolder:
         except FileNotFoundError:
             return None
         except NotADirectoryError as error:
-            raise RunFolderError(f"{self.path} is not a folder; choose another one.") from error
+            raise RecipeFolderError(f"{self.path} is not a folder; choose another one.") from error
         except (OSError, ValueError) as error:
-            raise RunFolderError(f"{path} cannot be read ({error}); remove the folder.") from error
+            raise RecipeFolderError(
+                f"{path} cannot be read ({error}); remove the folder."
+            ) from error
         if not isinstance(stored, dict) or stored.get("format") != FORMAT:
-            raise RunFolderError(f"{path} is not of this version of fedhaw; choose another folder.")
+            raise RecipeFolderError(
+                f"{path} is not of this version of fedhaw; choose another folder."
+            )
         return stored
 
     def _refuse_others(self, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -105,7 +109,7 @@ class RunFolder:
             different = {k: v for k, v in different.items() if not k.startswith("source.")}
         if different:
             name, (theirs, ours) = next(iter(different.items()))
-            raise RunFolderError(
+            raise RecipeFolderError(
                 f"{self.path} holds a run with {name} = {theirs}, not {ours}; choose another "
                 "folder, or remove this one."
             )

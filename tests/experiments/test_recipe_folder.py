@@ -9,14 +9,14 @@ import pytest
 import fedhaw
 from fedhaw.data import from_arrays
 from fedhaw.experiments.recipe import Recipe
-from fedhaw.experiments.run_folder import RunFolder, RunFolderError
+from fedhaw.experiments.recipe_folder import RecipeFolder, RecipeFolderError
 
 DATA = from_arrays(np.zeros((6, 3)), np.arange(6) % 2, np.zeros((4, 3)), np.arange(4) % 2)
 RECIPE = Recipe.of({"rule": {"name": "fedlws", "options": {"clip": [0.5, 2.0]}}, "rounds": 2})
 
 
-def finished(path: Path) -> RunFolder:
-    folder = RunFolder(path)
+def finished(path: Path) -> RecipeFolder:
+    folder = RecipeFolder(path)
     folder.claim(RECIPE, DATA)
     folder.history.write_text(
         '{"kind":"run","format":1,"config":{}}\n{"kind":"end","status":"finished"}\n'
@@ -27,11 +27,11 @@ def finished(path: Path) -> RunFolder:
 
 def test_a_changed_option_is_noticed(tmp_path: Path) -> None:
     other = RECIPE.with_(rule="fedlws")
-    with pytest.raises(RunFolderError, match=r"rule\.options\.clip = \[0\.5, 2\.0\], not None"):
+    with pytest.raises(RecipeFolderError, match=r"rule\.options\.clip = \[0\.5, 2\.0\], not None"):
         finished(tmp_path).finished(other, DATA)
-    with pytest.raises(RunFolderError, match="rounds = 2, not 1"):
-        RunFolder(tmp_path).claim(RECIPE.with_(rounds=1), DATA)
-    RunFolder(tmp_path).claim(RECIPE.with_(rounds=3), DATA)
+    with pytest.raises(RecipeFolderError, match="rounds = 2, not 1"):
+        RecipeFolder(tmp_path).claim(RECIPE.with_(rounds=1), DATA)
+    RecipeFolder(tmp_path).claim(RECIPE.with_(rounds=3), DATA)
 
 
 def test_a_finished_run_of_other_arithmetic_is_not_taken_for_this_one(
@@ -40,7 +40,9 @@ def test_a_finished_run_of_other_arithmetic_is_not_taken_for_this_one(
     folder = finished(tmp_path)
     monkeypatch.setattr(fedhaw.FedLWS, "version", 2, raising=False)
     for check in (folder.finished, folder.claim):
-        with pytest.raises(RunFolderError, match=r"rule\.version = nothing, not 2; choose another"):
+        with pytest.raises(
+            RecipeFolderError, match=r"rule\.version = nothing, not 2; choose another"
+        ):
             check(RECIPE, DATA)
 
 
@@ -52,5 +54,5 @@ def test_a_folder_of_the_first_version_is_still_the_same_run(tmp_path: Path) -> 
     file.write_text(json.dumps(stored))
     assert folder.finished(RECIPE.with_(length_limit=0), DATA)
     for check in (folder.finished, folder.claim):
-        with pytest.raises(RunFolderError, match=r"length_limit = nothing, not 10\.0"):
+        with pytest.raises(RecipeFolderError, match=r"length_limit = nothing, not 10\.0"):
             check(RECIPE, DATA)
