@@ -19,6 +19,11 @@ def silent_before(asked_again: int) -> str:
     return f"silent before, to be asked again in round {asked_again}"
 
 
+def too_large(size: int) -> str:
+    """The reason that a reply holds far more than a model."""
+    return f"the reply is of {size / 1e6:,.1f} MB, far more than a model"
+
+
 NOTHING_ARRIVED = "nothing arrived; the model stayed"
 """What is said of a round in which everybody was lost."""
 

@@ -22,6 +22,7 @@ def test_cohorts_and_losses_are_the_simulators(
         fraction_evaluate=0.0,
         seed=4,
         uplink=uplink,
+        roll_call=True,
     )
     strategy.start(flower.Grid(clients), arrays, num_rounds=6)
     for t, report in enumerate(strategy.reports):

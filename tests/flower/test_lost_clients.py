@@ -41,7 +41,7 @@ def wrong_shape(message: Message, flower: SimpleNamespace) -> Any:
 
 
 def wrong_dtype(message: Message, flower: SimpleNamespace) -> Any:
-    values = np.zeros((3, 4), np.float64)
+    values = np.zeros((3, 4), np.int64)
     return flower.reply(message, changed(message, "a.weight", Array(values)), "bad")
 
 
@@ -141,7 +141,7 @@ def silence(message: Message, flower: SimpleNamespace) -> None:
 MISHAPS: dict[Callable[..., Any], str] = {
     nan: "not finite",
     wrong_shape: r"wrong shape: 'a.weight' is \(4, 3\), the global model's \(3, 4\)",
-    wrong_dtype: "wrong dtype: 'a.weight' is float64",
+    wrong_dtype: "wrong dtype: 'a.weight' is int64",
     float_counter: "wrong dtype: 'b.count'",
     missing_array: "lacks 'a.bias'",
     further_array: "unknown array 'c'",

@@ -140,7 +140,7 @@ def test_a_cohort_is_drawn_by_seed_and_client_not_by_node(
 ) -> None:
     def cohorts(seed: int, nodes: list[int]) -> list[tuple[str, ...]]:
         clients = {node: flower.moving(k, 0.1) for k, node in enumerate(nodes)}
-        strategy = RuleStrategy(fedhaw.FedAvg(), fraction_train=0.3, seed=seed)
+        strategy = RuleStrategy(fedhaw.FedAvg(), fraction_train=0.3, seed=seed, roll_call=True)
         strategy.start(flower.Grid(clients), arrays, num_rounds=6)
         return strategy.cohorts
 
@@ -221,16 +221,13 @@ def test_without_a_rule_it_is_the_one_that_has_nothing_to_set(
     np.testing.assert_array_equal(default, auto)
 
 
-def test_works_in_flowers_own_loop(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
-    """Flower's wrappers, such as differential privacy, call the parts and not our `start`."""
+def test_flowers_own_loop_is_refused(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    """It would ignore deadline, checkpoint and history without a word."""
     from flwr.serverapp.strategy import Strategy
 
-    clients = {k: flower.moving(k, 0.1 * k) for k in range(3)}
-    ours = RuleStrategy(RULES["fedhaw"])
-    theirs = RuleStrategy(RULES["fedhaw"])
-    expected = ours.start(flower.Grid(clients), arrays, num_rounds=3)
-    result = Strategy.start(theirs, flower.Grid(clients), arrays, num_rounds=3)
-    np.testing.assert_array_equal(flat(result.arrays), flat(expected.arrays))
+    grid = flower.Grid({k: flower.moving(k, 0.1 * k) for k in range(3)})
+    with pytest.raises(InvalidSetting, match="cannot run inside another strategy"):
+        Strategy.start(RuleStrategy(RULES["fedhaw"]), grid, arrays, num_rounds=3)
 
 
 def test_a_list_of_arrays_and_half_precision_come_back_as_they_were(

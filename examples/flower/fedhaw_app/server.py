@@ -44,6 +44,7 @@ def main(grid: Grid, context: Context) -> None:
         round_deadline=float(config["round-deadline"]),
         nodes_timeout=float(config["nodes-timeout"]),
         seed=settings["seed"],
+        roll_call=cohort < federation.clients,
         uplink=federation.uplink,
         node_clients=names if config["registered-only"] else None,
         checkpoint=out and out / "checkpoint.safetensors",

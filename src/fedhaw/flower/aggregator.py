@@ -29,6 +29,7 @@ from fedhaw.rules import (
     unpack_state,
 )
 from fedhaw.rules.buffers import averaged_buffers
+from fedhaw.rules.private import Private
 
 ABSURD = 1e18
 """No model that can still learn holds such a number; its square all but leaves float32."""
@@ -81,6 +82,17 @@ class Aggregator:
         self._layer_of = layer_of
         self._statistics = tuple(statistics)
         self._buffers: list[NDArray[Any]] = []
+
+    def begin(self) -> None:
+        """A return to before the first round: no model, a fresh state."""
+        self.state, self.record = self.rule.init(), None
+        self.guard = replace(self.guard, recent=())
+
+    @property
+    def bytes(self) -> int:
+        """The size of the global model as it travels."""
+        assert self.record is not None
+        return sum(len(array.data) for array in self.record.values())
 
     def adopt(self, arrays: ArrayRecord) -> None:
         """A change of the global model to `arrays`, if they are not what the last round returned.
@@ -136,7 +148,8 @@ class Aggregator:
         taken = (c for c in uploads.contributions if c not in refused)
         first = next(taken, None)
         rest = self.layout.rest(self.record) if self.record is not None else {}
-        if first is not None:
+        if first is not None and not isinstance(self.rule, Private):
+            # One client's own numbers are nothing that noise has hidden.
             rest = uploads.contributions[first].rest
         self.record = self.layout.record(self.model, self.averaged, rest)
         weights: dict[str, float] = {}

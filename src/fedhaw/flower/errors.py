@@ -13,3 +13,7 @@ class UnsupportedArrays(FlowerError, ValueError):
 
 class NoNodes(FlowerError, RuntimeError):
     """Nobody to train with."""
+
+
+class EverybodyLost(FlowerError, RuntimeError):
+    """Round after round in which no client gave a usable model."""

@@ -8,7 +8,6 @@ in equal order to give equal bits.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -20,11 +19,14 @@ from numpy.typing import NDArray
 
 from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.layout import WireLayout
-from fedhaw.flower.replies import NO_REPLY, Refusal, read
+from fedhaw.flower.replies import NO_REPLY, Refusal, read, size_of
 from fedhaw.flower.roster import Roster, order, unknown_client
 from fedhaw.flower.wire import Unreadable
-from fedhaw.loss_reasons import UPLINK
+from fedhaw.loss_reasons import UPLINK, too_large
 from fedhaw.rules import LengthGuard
+
+REPLY_LIMIT = 4.0
+"""How many times as large as the model a reply may be unless the app says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class Intake:
         examples_key: the metric that holds the number of examples.
         guard: refuses absurdly long updates.
         examples_limit: bounds what clients say of their data.
+        most_bytes: how large a reply may be, all its records together.
         drops: clients whose uploads are to count as lost though they have arrived.
         hurry: all replies are in memory anyway, so one may be copied while the next is looked at;
             otherwise each is let go before the next is taken.
@@ -98,6 +101,7 @@ class Intake:
     examples_key: str
     guard: LengthGuard = field(default_factory=LengthGuard)
     examples_limit: ExamplesLimit = field(default_factory=ExamplesLimit)
+    most_bytes: float = math.inf
     drops: Callable[[str], bool] = lambda client: False
     hurry: bool = False
     bytes_received: int = 0
@@ -122,6 +126,9 @@ class Intake:
             return f"A reply from node {reply.metadata.src_node_id} answers no question; ignored."
         if node in self._contributions or node in self._refusals:
             return f"Node {node} replied twice; the second reply is ignored."
+        if (size := size_of(reply)) > self.most_bytes:
+            self._refusals[node] = Refusal(too_large(size))
+            return None
         opened = read(reply, node, self.roster, self.examples_key)
         if isinstance(opened, Refusal):
             self._refusals[node] = opened
@@ -194,12 +201,15 @@ class Intake:
         return sender if sender in self._asked else None
 
     def _refuse_duplicates(self) -> None:
-        count = Counter(c.client for c in self._contributions.values())
+        claimants: dict[str, list[int]] = {}
+        for node, contribution in self._contributions.items():
+            claimants.setdefault(contribution.client, []).append(node)
         for node, contribution in list(self._contributions.items()):
             client = contribution.client
-            if count[client] > 1 and self.roster.bound_to(node) != client:
+            if len(claimants[client]) > 1 and self.roster.bound_to(node) != client:
                 del self._contributions[node]
-                reason = f"duplicate client id: {count[client]} nodes claim to be {client!r}"
+                nodes = ", ".join(map(str, sorted(claimants[client])))
+                reason = f"duplicate client id: nodes {nodes} claim to be {client!r}"
                 self._refusals[node] = Refusal(reason, client)
 
     def _refuse_the_absurd(self) -> None:

@@ -306,7 +306,8 @@ def _checked(piece: Piece, array: Array) -> NDArray[Any]:
         raise Unreadable(
             f"wrong shape: {piece.name!r} is {values.shape}, the global model's {piece.shape}"
         )
-    if values.dtype.newbyteorder("=") != piece.dtype:
+    if values.dtype.kind != piece.dtype.kind:
+        # Floats of another precision are converted, as Flower does it.
         raise Unreadable(
             f"wrong dtype: {piece.name!r} is {values.dtype}, the global model's {piece.dtype}"
         )

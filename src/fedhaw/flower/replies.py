@@ -113,6 +113,11 @@ def named_in(
     return client, None
 
 
+def size_of(reply: Message) -> int:
+    """The bytes of all records of a reply; 0 for an error."""
+    return 0 if reply.has_error() else sum(one.count_bytes() for one in reply.content.values())
+
+
 def is_silence(reply: Message) -> bool:
     """Whether an error says that nobody answered."""
     return reply.has_error() and reply.error.code in _SILENT

@@ -28,6 +28,8 @@ class StrategySettings:
     nodes_timeout: float
     too_few_nodes: TooFew
     forget_after: int
+    reply_limit: float
+    stop_when_lost: int
     seed: int
     uplink: Uplink | None
     checkpoint: str | os.PathLike[str] | None
@@ -48,6 +50,7 @@ class StrategySettings:
             "min_evaluate_nodes",
             "min_available_nodes",
             "forget_after",
+            "stop_when_lost",
             "seed",
         ):
             if getattr(self, name) < 0:
@@ -59,6 +62,10 @@ class StrategySettings:
             raise InvalidSetting(
                 f"resume_from is {self.resume_from}; give a round that checkpoint= keeps, or 0 to "
                 "start afresh."
+            )
+        if not self.reply_limit >= 1:
+            raise InvalidSetting(
+                f"reply_limit is {self.reply_limit}; a reply holds a model, so give 1 or more."
             )
         for name in ("round_deadline", "nodes_timeout"):
             value = getattr(self, name)

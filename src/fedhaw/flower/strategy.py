@@ -11,11 +11,11 @@ its place, the round's metrics and the log name it with the reason, and the run 
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -23,12 +23,13 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fedhaw.flower.aggregator import Aggregator
 from fedhaw.flower.cohort import EVALUATION, TRAINING, Recruiter, TooFew, ask
+from fedhaw.flower.errors import EverybodyLost
 from fedhaw.flower.evaluation import Evaluations
 from fedhaw.flower.examples import LIMIT as EXAMPLES_LIMIT
 from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.exchange import exchange
 from fedhaw.flower.history import complaints, flower_metrics
-from fedhaw.flower.intake import Intake, Question
+from fedhaw.flower.intake import REPLY_LIMIT, Intake, Question
 from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.recorder import RunRecorder
@@ -36,11 +37,19 @@ from fedhaw.flower.roster import Roster, order
 from fedhaw.flower.settings import StrategySettings
 from fedhaw.history import RoundRecord, finite
 from fedhaw.loss_reasons import absent_since
-from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
+from fedhaw.rules import Clipped, FedHAWAuto, LengthGuard, Rule
 from fedhaw.rules.lengths import LIMIT
+from fedhaw.rules.private import Privacy, Private
+from fedhaw.settings import InvalidSetting
 from fedhaw.uplink import Uplink
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
+
+ConfigOfRound = Callable[[int], ConfigRecord]
+"""What clients are told in a round, counted from 1."""
+
+SMALL_REPLY = 1_000_000
+"""Bytes; a model that is smaller counts as so large when a reply's size is judged."""
 
 log = logging.getLogger("flwr.fedhaw")
 
@@ -79,13 +88,22 @@ class RuleStrategy(Strategy):
         examples_limit: how many times the median of a round a client's number of examples may
             count, because it is its own word and its weight; 0 for any.
         max_examples: how many examples may count at most, whatever the others say.
+        clip: the longest update that reaches the rule, in the unit of the model, or "median" for
+            the median length of the round's; longer ones are shortened. See
+            `fedhaw.rules.clipped`.
+        privacy: differential privacy for clients: clipping, noise and the count of epsilon. What
+            cannot hold with it is off: weights by examples, learnt weights and trust, replay, the
+            limit on lengths. See `fedhaw.rules.private`.
+        reply_limit: how many times as large as the model a reply may be, all its records together.
+        stop_when_lost: the run stops with an error, and goes on from its checkpoint when it is
+            started again, after so many rounds in a row without a single usable model; 0 for never.
         seed: of the draws when only a fraction of the nodes takes part.
         node_clients: which client each registered node speaks for, from the name under which
             `flwr supernode register` knows it; nobody else may then use these clients' ids.
         roll_call: ask every new node for its client's id and number of examples before it first
-            takes part (the app's `query` function answers). Makes draws repeatable from the first
-            round on, and gives a client its weight even if its first upload is lost. Default:
-            only when a fraction of the nodes takes part.
+            takes part. Makes draws repeatable from the first round on, and gives a client its
+            weight even if its first upload is lost. The app's `query` function answers; a node
+            whose app has none logs an error.
         layer_of: the layer an array belongs to, by the array's name; for FedLWS.
         statistics: how the names of arrays end that are averaged and not learnt.
         uplink: losses to be had besides the real ones, as in the simulator.
@@ -126,9 +144,13 @@ class RuleStrategy(Strategy):
         length_limit: float = LIMIT,
         examples_limit: float = EXAMPLES_LIMIT,
         max_examples: float | None = None,
+        clip: float | Literal["median"] | None = None,
+        privacy: Privacy | None = None,
+        reply_limit: float = REPLY_LIMIT,
+        stop_when_lost: int = 10,
         seed: int = 0,
         node_clients: Mapping[str, str] | None = None,
-        roll_call: bool | None = None,
+        roll_call: bool = False,
         layer_of: LayerOf | None = None,
         statistics: Sequence[str] = STATISTICS,
         uplink: Uplink | None = None,
@@ -152,6 +174,8 @@ class RuleStrategy(Strategy):
             nodes_timeout=nodes_timeout,
             too_few_nodes=too_few_nodes,
             forget_after=forget_after,
+            reply_limit=reply_limit,
+            stop_when_lost=stop_when_lost,
             seed=seed,
             uplink=uplink,
             checkpoint=checkpoint,
@@ -161,21 +185,21 @@ class RuleStrategy(Strategy):
             history=history,
             description=dict(description or {}),
         )
-        self.rule = FedHAWAuto() if rule is None else rule
+        self.rule = _protected(FedHAWAuto() if rule is None else rule, clip, privacy)
         self.reports: list[RoundRecord] = []
         self.cohorts: list[tuple[str, ...]] = []
         self.roster = Roster(bound=node_clients)
         self._train_metrics = train_metrics_aggr_fn or weighted_mean
-        self._aggregator = Aggregator(
-            self.rule, layer_of, statistics, guard=LengthGuard(length_limit)
-        )
+        # Whether an update is refused for its length depends on the others': privacy forbids it.
+        guard = LengthGuard(length_limit if privacy is None else 0)
+        self._aggregator = Aggregator(self.rule, layer_of, statistics, guard)
         self._recruiter = Recruiter(
             roster=self.roster,
             at_start=nodes_at_start,
             timeout=nodes_timeout,
             too_few=too_few_nodes,
             seed=seed,
-            roll_call=fraction_train < 1 if roll_call is None else roll_call,
+            roll_call=roll_call,
             examples_key=weighted_by_key,
         )
         self._evaluations = Evaluations(
@@ -185,6 +209,7 @@ class RuleStrategy(Strategy):
         self._questions: list[Question] = []
         self._bytes_sent = 0
         self._absent = 0
+        self._running = False
         self._deadline = round_deadline
 
     @property
@@ -193,8 +218,24 @@ class RuleStrategy(Strategy):
         return self._aggregator.state
 
     def summary(self) -> None:
-        """A few lines in the log about what this strategy does."""
+        """A few lines in the log about what this strategy does.
+
+        Raises:
+            InvalidSetting: another strategy is wrapped around this one.
+        """
+        if not self._running:
+            # Flower's wrappers call this before the first round of a `start` of their own.
+            raise InvalidSetting(
+                "RuleStrategy cannot run inside another strategy, such as Flower's "
+                "DifferentialPrivacy...: its deadline, checkpoint and history would be ignored, "
+                "and noise made for a plain mean does not hide what a rule makes of it. Use "
+                "RuleStrategy(privacy=Privacy(...)) instead."
+            )
         log.info("\t├──> Rule: %s", self.rule)
+        if isinstance(self.rule, Private):
+            log.info(
+                "\t├──> Private: %s; a metric of every round is epsilon", _left(self.rule.rule)
+            )
         log.info("\t├──> Round deadline: %s s", self._deadline)
         log.info("\t└──> Checkpoint: %s", self.settings.checkpoint or "none")
 
@@ -206,6 +247,12 @@ class RuleStrategy(Strategy):
         """The messages to the cohort drawn for the round; a list, because Flower iterates twice."""
         settings = self.settings
         self._aggregator.adopt(arrays)
+        if isinstance(self.rule, Private) and self._aggregator.averaged.size:
+            raise InvalidSetting(
+                "The model has running statistics, which are averaged without noise; use layers "
+                "that keep none, such as group norm, or say statistics=() to learn them like the "
+                "rest, with privacy."
+            )
         self._questions = []
         if settings.fraction_train == 0:
             return []
@@ -258,6 +305,7 @@ class RuleStrategy(Strategy):
             examples_key=settings.examples_key,
             guard=aggregator.guard,
             examples_limit=self._examples_limit,
+            most_bytes=int(settings.reply_limit * max(aggregator.bytes, SMALL_REPLY)),
             drops=partial(settings.drops, server_round),
             hurry=isinstance(replies, list),
         )
@@ -335,48 +383,85 @@ class RuleStrategy(Strategy):
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
         timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
+        train_config: ConfigRecord | ConfigOfRound | None = None,
+        evaluate_config: ConfigRecord | ConfigOfRound | None = None,
         evaluate_fn: EvaluateFunction | None = None,
     ) -> Result:
         """A run of the federation; arguments and result are those of Flower's strategies.
 
         With a checkpoint the run goes on after the round it holds; the result then has the metrics
-        of the rounds that were run this time.
+        of the rounds that were run this time. `train_config` and `evaluate_config` may be functions
+        of the round, counted from 1, so that a schedule goes on where it should.
+
+        Raises:
+            EverybodyLost: `stop_when_lost` rounds in a row gave no usable model.
         """
         begin = time.perf_counter()
         self._deadline = min(timeout, self.settings.round_deadline or timeout)
-        train_config = ConfigRecord() if train_config is None else train_config
-        evaluate_config = ConfigRecord() if evaluate_config is None else evaluate_config
-        log.info("Starting %s, %d rounds:", type(self).__name__, num_rounds)
-        self.summary()
-        with closing(RunRecorder(self.settings, self._aggregator, self.roster)) as recorder:
-            done, arrays = recorder.restore(initial_arrays)
-            if done:
-                self._recruiter.wait_for_all(recorder.cohort)
+        train_configs, evaluate_configs = _schedule(train_config), _schedule(evaluate_config)
+        with (
+            self._own(),
+            closing(RunRecorder(self.settings, self._aggregator, self.roster)) as kept,
+        ):
+            log.info("Starting %s, %d rounds:", type(self).__name__, num_rounds)
+            self.summary()
+            done, arrays = kept.restore(initial_arrays)
+            if done >= num_rounds:
+                log.info("All %d rounds are done already: nothing is left to do.", num_rounds)
+            elif done:
+                self._recruiter.wait_for_all(kept.cohort)
             result = Result(arrays=arrays)
             if done == 0 and evaluate_fn is not None:
                 initial = evaluate_fn(0, arrays)
+                log.info("Initial global evaluation results: %s", initial)
                 if initial is not None:
                     result.evaluate_metrics_serverapp[0] = initial
             for server_round in range(done + 1, num_rounds + 1):
                 log.info("")
                 log.info("[ROUND %d/%d]", server_round, num_rounds)
-                messages = self.configure_train(server_round, arrays, train_config, grid)
+                messages = self.configure_train(
+                    server_round, arrays, train_configs(server_round), grid
+                )
                 replies = exchange(grid, messages, self._deadline)
                 new_arrays, metrics = self.aggregate_train(server_round, replies)
                 alive = self.roster.answering(question.node for question in self._questions)
                 arrays = arrays if new_arrays is None else new_arrays
                 result.arrays = arrays
                 if metrics is not None:
+                    log.info("\t└──> Aggregated MetricRecord: %s", metrics)
                     result.train_metrics_clientapp[server_round] = metrics
-                self._evaluate(server_round, arrays, evaluate_config, evaluate_fn, grid, result)
+                config = evaluate_configs(server_round)
+                self._evaluate(server_round, arrays, config, evaluate_fn, grid, result)
                 # A server that goes on later waits for these; the dead would cost it its patience.
                 alive = self.roster.answering(alive)
-                recorder.keep(self.reports[-1], len(alive), server_round == num_rounds)
-            recorder.end(time.perf_counter() - begin)
-        log.info("Finished in %.1f s", time.perf_counter() - begin)
+                kept.keep(self.reports[-1], len(alive), server_round == num_rounds)
+                self._stop_if_all_are_lost()
+            kept.end(time.perf_counter() - begin)
+        log.info("Finished in %.1f s. Final results:", time.perf_counter() - begin)
+        for line in str(result).splitlines():
+            log.info("\t%s", line)
         return result
+
+    @contextmanager
+    def _own(self) -> Iterator[None]:
+        """The time of a run that this strategy's own `start` began, from nothing known."""
+        self.reports, self.cohorts, self._running = [], [], True
+        self._aggregator.begin()
+        self.roster.heard.clear()
+        try:
+            yield
+        finally:
+            self._running = False
+
+    def _stop_if_all_are_lost(self) -> None:
+        most = self.settings.stop_when_lost
+        last = self.reports[-most:] if most else []
+        if len(last) == most > 0 and not any(report.bytes.get("up") for report in last):
+            raise EverybodyLost(
+                f"No client gave a usable model in the last {most} rounds; see the log for the "
+                "reasons, mend the clients and run again, which goes on from the checkpoint if "
+                "there is one. stop_when_lost=0 goes on regardless."
+            )
 
     def _evaluate(
         self,
@@ -392,6 +477,7 @@ class RuleStrategy(Strategy):
         assert self._deadline is not None
         by_clients = self.aggregate_evaluate(server_round, exchange(grid, messages, self._deadline))
         if by_clients is not None:
+            log.info("\t└──> Aggregated MetricRecord: %s", by_clients)
             result.evaluate_metrics_clientapp[server_round] = by_clients
         by_server = None if evaluate_fn is None else evaluate_fn(server_round, arrays)
         if by_server is not None:
@@ -405,3 +491,29 @@ class RuleStrategy(Strategy):
             evaluation=finite(numbers.keys(), numbers.values()),
             seconds={**report.seconds, "evaluate": time.perf_counter() - begin},
         )
+
+
+def _protected(
+    rule: Rule[Any], clip: float | Literal["median"] | None, privacy: Privacy | None
+) -> Rule[Any]:
+    """The rule behind what the settings put before it."""
+    if privacy is not None:
+        if clip is not None:
+            raise InvalidSetting("privacy= clips by its own clip; leave clip= out.")
+        return Private(rule, privacy)
+    if clip is None:
+        return rule
+    return Clipped(rule, None if clip == "median" else clip)
+
+
+def _left(rule: object) -> str:
+    """What a rule is on a sum that hides each client."""
+    return f"{type(rule).__name__} {getattr(rule, 'of_the_sum', 'as it is, all clients alike')}"
+
+
+def _schedule(config: ConfigRecord | ConfigOfRound | None) -> ConfigOfRound:
+    """What clients are told, as a function of the round."""
+    if callable(config):
+        return config
+    always = ConfigRecord() if config is None else config
+    return lambda server_round: always

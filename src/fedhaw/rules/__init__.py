@@ -29,6 +29,7 @@ from fedhaw.rules.ldawa import LDAWA, LDAWAState
 from fedhaw.rules.lengths import LengthGuard
 from fedhaw.rules.median import Median
 from fedhaw.rules.mifa import MIFA, MIFAState
+from fedhaw.rules.private import Privacy, Private, PrivateState
 from fedhaw.rules.rfa import RFA
 from fedhaw.rules.storage import (
     load_state,
@@ -82,6 +83,9 @@ __all__ = [
     "MIFAState",
     "Median",
     "MultiKrum",
+    "Privacy",
+    "Private",
+    "PrivateState",
     "ProxyLoss",
     "Round",
     "Rule",

@@ -16,11 +16,11 @@ ICLR 2021.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number, namespace
+from fedhaw.rules.base import Array, Client, Metrics, Needs, Round, Vector, check_number, namespace
 from fedhaw.rules.blocks import each, vector_blocks
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.memory import vector_like
@@ -62,6 +62,8 @@ class FedAdagrad:
         tau: what keeps steps finite where little has moved; updates much shorter count for less.
     """
 
+    needs: ClassVar[Needs] = "sum"
+
     eta_s: float = 0.1
     tau: float = 1e-3
 
@@ -87,6 +89,8 @@ class FedAdam:
         beta_2: how much of the mean square stays.
         tau: what keeps steps finite where little has moved; updates much shorter count for less.
     """
+
+    needs: ClassVar[Needs] = "sum"
 
     eta_s: float = 0.1
     beta_1: float = 0.9
@@ -119,6 +123,8 @@ class FedYogi:
         beta_2: how little of a new square is taken in.
         tau: what keeps steps finite where little has moved; updates much shorter count for less.
     """
+
+    needs: ClassVar[Needs] = "sum"
 
     eta_s: float = 0.1
     beta_1: float = 0.9

@@ -18,7 +18,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import array_api_compat
 import numpy as np
@@ -38,6 +38,10 @@ Client: TypeAlias = Hashable
 Metrics: TypeAlias = Mapping[str, float | Vector]
 """What a rule learnt in a round: a number, or a few, by name. Nothing between a rule and the page
 that draws them knows these names."""
+
+
+Needs: TypeAlias = Literal["sum", "clients"]
+"""What a rule has to see: only the weighted sum of the updates, or each client's."""
 
 
 def namespace(*arrays: Array) -> Any:
@@ -350,7 +354,13 @@ S = TypeVar("S", bound=State)
 
 
 class Rule(Protocol[S]):
-    """A server rule: hyper-parameters, a start, and a pure step."""
+    """A server rule: hyper-parameters, a start, and a pure step.
+
+    A rule that looks at nothing but the weighted sum of the updates may say so by
+    ``needs: ClassVar[Needs] = "sum"``: it can then be had with differential privacy, and its
+    clients may add up their updates in secret. One that learns less from a sum, but works, says by
+    ``of_the_sum: ClassVar[str]`` what is left.
+    """
 
     def init(self) -> S:
         """The state before the first round."""

@@ -8,10 +8,11 @@ from Decentralized Data", AISTATS 2017.
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector
+from fedhaw.rules.base import Array, Client, Metrics, Needs, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine
 
@@ -37,6 +38,8 @@ class FedAvgState:
 @dataclass(frozen=True)
 class FedAvg:
     """The average of the client models, weighted by data; has no hyper-parameters."""
+
+    needs: ClassVar[Needs] = "sum"
 
     def init(self) -> FedAvgState:
         """The state before the first round."""

@@ -12,10 +12,11 @@ Classification", 2019.
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, Metrics, Needs, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend, like
 from fedhaw.rules.updates import mean_update
@@ -49,6 +50,8 @@ class FedAvgM:
         beta: how much of the last velocity stays; 0.9 makes a lasting update count tenfold.
         eta_s: the server's step along the velocity.
     """
+
+    needs: ClassVar[Needs] = "sum"
 
     beta: float = 0.9
     eta_s: float = 1.0

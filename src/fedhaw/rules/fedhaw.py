@@ -27,7 +27,7 @@ Weights".
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import array_api_compat
 import ml_dtypes
@@ -118,6 +118,8 @@ class FedHAW:
             model; above 1. A step that is not finite, or would double or halve the model in one
             round, is not taken. None: the letter's rule as printed, whatever happens.
     """
+
+    of_the_sum: ClassVar[str] = "learns the scaling gamma; all clients weigh alike"
 
     eta: float
     eta_gamma: float

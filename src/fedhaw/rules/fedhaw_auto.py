@@ -116,6 +116,10 @@ class FedHAWAutoState:
 class FedHAWAuto:
     """FedHAW with nothing to tune: the same rule for every model, optimiser and loss rate."""
 
+    of_the_sum: ClassVar[str] = (
+        "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
+    )
+
     version: ClassVar[int] = 2
 
     def init(self) -> FedHAWAutoState:

@@ -9,10 +9,11 @@ Federated Learning with Hypergradient Descent", ICLR 2024.
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, Metrics, Needs, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend, combine, dot, like, subtract, summing_to_one
 
@@ -54,6 +55,8 @@ class FedHyperG:
         lower: the least `a`; above -1, or the server could step backwards.
         upper: the greatest `a`.
     """
+
+    needs: ClassVar[Needs] = "sum"
 
     lower: float = -0.8
     upper: float = 4.0

@@ -1,0 +1,205 @@
+"""Differential privacy for clients: any rule, on the noised sum of clipped updates.
+
+    Delta_k = (w_k - w) min(1, C / |w_k - w|)          no client's word is longer than C
+    s       = sum_k Delta_k + Normal(0, (z' C)^2)      of the clients whose upload arrived
+    w(t+1)  = what the rule makes of the one model w + s / K
+
+K counts everybody who was asked, so that a lost client is an update of zero and voids nothing. All
+clients count alike: their numbers of examples are theirs to keep. Whatever the rule does with
+w + s / K, and learns from it over the rounds, is post-processing and costs no privacy.
+
+The guarantee is about one client's data: with or without them (its update is then zero) everything
+that was ever sent out is likely almost alike, by a factor of e^epsilon but for a probability delta.
+Who takes part, and whose upload arrives, is not hidden. epsilon counts the Gaussian mechanism with
+noise multiplier z once for every round in which a client was asked, for the client that was asked
+most often; nothing is claimed from who was not drawn, because draws are not secret.
+
+With `quantile` the length C follows the updates' lengths:
+
+    b = (sum_k [|w_k - w| <= C] - K/2 + Normal(0, sigma_b^2)) / K + 1/2
+    C <- C exp(-0.2 (b - quantile))
+    z'^-2 = z^-2 - (2 sigma_b)^-2,   sigma_b = max(K / 20, sqrt(5) z)
+
+so that the count b takes at most a twentieth of the privacy, and z is what both together cost.
+Without it z' = z.
+
+McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", 2018;
+Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with Adaptive Clipping", 2021.
+"""
+
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedhaw.rules.accounting import epsilon_of, require_accountant
+from fedhaw.rules.base import (
+    Array,
+    Client,
+    InvalidRule,
+    Metrics,
+    Round,
+    Rule,
+    State,
+    Vector,
+    check_number,
+)
+from fedhaw.rules.fedavg import FedAvgState
+from fedhaw.rules.guards import unchanged
+from fedhaw.rules.passes import blend, like, update_products
+from fedhaw.rules.updates import mean_update
+
+EVERYONE = "everyone"
+"""The name under which the rule knows its one client, the noised sum."""
+
+ROUNDING = 1e-5
+"""How much shorter than C an update is cut, because lengths are measured in float32."""
+
+RATE = 0.2
+"""The step of C on a logarithmic scale, by Andrew and others."""
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """How much noise hides a client, and how long its update may be.
+
+    Attributes:
+        noise_multiplier: z, the noise in units of `clip`; 1 and more is what people call private.
+        clip: C, the longest update, in the unit of the model; with `quantile`, where it starts.
+        quantile: the share of updates that C leaves as they are, to be followed over the rounds;
+            None keeps C.
+        delta: the probability with which epsilon may not hold; well below 1 / number of clients.
+    """
+
+    noise_multiplier: float
+    clip: float
+    quantile: float | None = None
+    delta: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_number("Privacy", "noise_multiplier", self.noise_multiplier, above=0)
+        check_number("Privacy", "clip", self.clip, above=0)
+        if self.quantile is not None:
+            check_number("Privacy", "quantile", self.quantile, above=0, below=1)
+        check_number("Privacy", "delta", self.delta, above=0, below=1)
+        require_accountant()
+
+    def epsilon(self, rounds: int) -> float:
+        """The epsilon of a client that was asked in so many rounds."""
+        return epsilon_of(self.noise_multiplier, rounds, self.delta)
+
+
+@dataclass(frozen=True)
+class PrivateState:
+    """The state of the rule within, and what the guarantee has cost so far.
+
+    Attributes:
+        inner: the state of the rule within.
+        secret: from which all noise is drawn. Who has it can take the noise away again: keep
+            checkpoints as you would keep the clients' updates.
+        rounds: how many rounds were aggregated.
+        clip: C, of the next round.
+        asked: how often each client was asked.
+        epsilon: of the client that was asked most often.
+    """
+
+    inner: State = field(default_factory=FedAvgState)
+    secret: str = field(default="", repr=False)
+    rounds: int = 0
+    clip: float = 0.0
+    asked: Mapping[Client, float] = field(default_factory=dict)
+    epsilon: float = 0.0
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """The one client that the rule within sees."""
+        return self.inner.clients
+
+    @property
+    def weights(self) -> Vector:
+        """(1,) its weight."""
+        return self.inner.weights
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule within learnt, epsilon so far, and the length C."""
+        return {**self.inner.metrics, "epsilon": self.epsilon, "clip": self.clip}
+
+    @property
+    def note(self) -> str | None:
+        """What the rule within has to say of the last round, or None."""
+        note: str | None = getattr(self.inner, "note", None)
+        return note
+
+
+@dataclass(frozen=True)
+class Private:
+    """Any rule that can do with the sum of the updates, on a sum that hides each client.
+
+    Attributes:
+        rule: the rule within.
+        privacy: noise and clipping.
+    """
+
+    rule: Rule[Any]
+    privacy: Privacy
+
+    def __post_init__(self) -> None:
+        if not does_with_the_sum(self.rule):
+            raise InvalidRule(
+                f"{type(self.rule).__name__} looks at each client's update, which privacy hides; "
+                "take a rule that needs only their sum, such as FedAvg(), FedAvgM() or "
+                "FedHAWAuto()."
+            )
+
+    def init(self) -> PrivateState:
+        """The state before the first round, with a secret of its own."""
+        return PrivateState(self.rule.init(), secrets.token_hex(32), clip=self.privacy.clip)
+
+    def aggregate(self, state: PrivateState, current: Round) -> tuple[Array, PrivateState]:
+        """The next global model, (P,), and the state of the rule that made it."""
+        if current.nothing_arrived:
+            return unchanged(current), state
+        w, W, K, clip = current.global_model, current.client_models, len(current.names), state.clip
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = np.sqrt(update_products(w, W, current.shares)[1])
+        factors = np.ones(K)
+        np.divide(clip * (1 - ROUNDING), lengths, out=factors, where=lengths > clip)
+        mean = mean_update(current, factors / K)
+
+        noise, z, clip_after = _noise_of(state), self.privacy.noise_multiplier, clip
+        if self.privacy.quantile is not None:
+            sigma_b = max(K / 20, math.sqrt(5) * z)
+            inside = np.count_nonzero((lengths <= clip) & current.received) - K / 2
+            b = (inside + noise.normal(0, sigma_b)) / K + 0.5
+            clip_after = clip * math.exp(-RATE * (b - self.privacy.quantile))
+            z = (z**-2 - (2 * sigma_b) ** -2) ** -0.5
+        hidden = noise.standard_normal(w.shape[0], dtype=np.float32)
+        update = blend(1.0, mean, z * clip / K, like(w, hidden))
+
+        one = Round(
+            w, blend(1.0, w, 1.0, update)[None, :], [1.0], None, (EVERYONE,), current.layers
+        )
+        model, inner = self.rule.aggregate(state.inner, one)
+        asked = {**state.asked, **{name: state.asked.get(name, 0) + 1 for name in current.names}}
+        epsilon = self.privacy.epsilon(int(max(asked.values())))
+        return model, PrivateState(
+            inner, state.secret, state.rounds + 1, clip_after, asked, epsilon
+        )
+
+
+def does_with_the_sum(rule: object) -> bool:
+    """Whether a rule works on one model that stands for all clients.
+
+    It says so itself: by ``needs = "sum"`` when nothing is lost by it, otherwise by ``of_the_sum``,
+    a sentence on what is left.
+    """
+    return getattr(rule, "needs", "clients") == "sum" or hasattr(rule, "of_the_sum")
+
+
+def _noise_of(state: PrivateState) -> np.random.Generator:
+    """The generator of the next round's noise: the same for equal states, known to nobody else."""
+    return np.random.default_rng([int(state.secret, 16), state.rounds])

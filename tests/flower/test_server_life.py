@@ -1,0 +1,164 @@
+"""What a server does over its life: limits, schedules, a second start, a run that leads nowhere."""
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+
+import fedhaw
+from fedhaw.flower import RuleStrategy
+from fedhaw.flower.errors import EverybodyLost
+
+
+def quiet(**more: Any) -> RuleStrategy:
+    return RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0, **more)
+
+
+def moved(result: Any, arrays: ArrayRecord) -> float:
+    return float((result.arrays["a.bias"].numpy() - arrays["a.bias"].numpy()).mean())
+
+
+def test_a_run_in_which_everybody_is_lost_stops_and_says_so(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    def broken(message: Message) -> Any:
+        return flower.failure(message, 2, "ValueError: no data")
+
+    grid = flower.Grid({1: broken, 2: broken})
+    with pytest.raises(EverybodyLost, match="in the last 3 rounds"):
+        quiet(stop_when_lost=3).start(grid, arrays, num_rounds=10)
+    assert len(grid.sent) == 6
+    patient = quiet(stop_when_lost=0).start(grid, arrays, num_rounds=4)
+    assert len(patient.train_metrics_clientapp) == 4
+
+
+def test_a_round_that_is_lost_now_and_then_stops_nothing(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    answers = flower.moving("1", 0.1)
+
+    def flaky(message: Message) -> Any:
+        if int(str(message.content["config"]["server-round"])) % 3:
+            return flower.failure(message, 2, "ValueError: no data")
+        return answers(message)
+
+    grid = flower.Grid({1: flaky, 2: flaky})
+    quiet(stop_when_lost=3, min_train_nodes=1).start(grid, arrays, num_rounds=9)
+
+
+def test_a_reply_far_larger_than_a_model_is_refused(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    honest = flower.moving("1", 1.0)
+
+    def hoarder(message: Message) -> Any:
+        reply = flower.moving("2", 5.0)(message)
+        reply.content["beside"] = ConfigRecord({"blob": b"x" * 5_000_000})
+        return reply
+
+    result = quiet().start(flower.Grid({1: honest, 2: hoarder}), arrays, num_rounds=1)
+    metrics = result.train_metrics_clientapp[1]
+    assert metrics["clients-lost"] == 1
+    assert moved(result, arrays) == pytest.approx(1.0)
+    patient = quiet(reply_limit=10.0)
+    result = patient.start(flower.Grid({1: honest, 2: hoarder}), arrays, num_rounds=1)
+    assert result.train_metrics_clientapp[1]["clients-lost"] == 0
+
+
+def test_floats_of_another_precision_are_converted(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    def in_double(message: Message) -> Any:
+        reply = flower.moving("2", 3.0)(message)
+        for name, array in list(reply.content["arrays"].items()):
+            values = array.numpy()
+            if values.dtype.kind == "f":
+                reply.content["arrays"][name] = Array(values.astype(np.float64))
+        return reply
+
+    grid = flower.Grid({1: flower.moving("1", 1.0), 2: in_double})
+    result = quiet().start(grid, arrays, num_rounds=1)
+    assert result.train_metrics_clientapp[1]["clients-lost"] == 0
+    assert moved(result, arrays) == pytest.approx(2.0)
+    assert result.arrays["a.bias"].numpy().dtype == np.float32
+
+
+def test_a_configuration_may_be_a_function_of_the_round(
+    flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Any
+) -> None:
+    told: list[Any] = []
+
+    def listening(message: Message) -> Any:
+        told.append(message.content["config"]["rate"])
+        return flower.moving("1", 0.1)(message)
+
+    grid = flower.Grid({1: listening, 2: flower.moving("2", 0.1)})
+    for rounds in (2, 4):  # killed after two, and gone on
+        quiet(checkpoint=tmp_path / "c.safetensors").start(
+            grid,
+            arrays,
+            num_rounds=rounds,
+            train_config=lambda server_round: ConfigRecord({"rate": 0.5**server_round}),
+        )
+    assert told == [0.5, 0.25, 0.125, 0.0625]
+
+
+def test_a_second_start_begins_afresh(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    rule = fedhaw.FedAvgM()
+    strategy = RuleStrategy(rule, fraction_evaluate=0.0)
+    grid = flower.Grid({1: flower.moving("1", 0.1), 2: flower.moving("2", 0.3)})
+    first, second = (strategy.start(grid, arrays, num_rounds=3) for _ in range(2))
+    assert moved(first, arrays) == moved(second, arrays)
+    assert len(strategy.reports) == 3
+
+
+def test_a_finished_run_says_that_nothing_is_left_to_do(
+    flower: SimpleNamespace,
+    arrays: ArrayRecord,
+    tmp_path: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grid = flower.Grid({1: flower.moving("1", 0.1), 2: flower.moving("2", 0.3)})
+    file = tmp_path / "c.safetensors"
+    quiet(checkpoint=file).start(grid, arrays, num_rounds=2)
+    sent = len(grid.sent)
+    with caplog.at_level(logging.INFO, logger="flwr.fedhaw"):
+        quiet(checkpoint=file).start(grid, arrays, num_rounds=2)
+    assert "All 2 rounds are done already" in caplog.text
+    assert len(grid.sent) == sent
+
+
+def test_the_log_has_metrics_and_results_as_flower_prints_them(
+    flower: SimpleNamespace, arrays: ArrayRecord, caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = flower.Grid({1: flower.moving("1", 0.1), 2: flower.moving("2", 0.3)})
+    with caplog.at_level(logging.INFO, logger="flwr.fedhaw"):
+        RuleStrategy().start(grid, arrays, num_rounds=1)
+    assert caplog.text.count("Aggregated MetricRecord") == 2
+    assert "Final results" in caplog.text
+
+
+def test_no_query_is_sent_unless_asked_for(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    grid = flower.Grid({n: flower.moving(str(n), 0.1) for n in range(1, 5)})
+    RuleStrategy(fraction_train=0.5).start(grid, arrays, num_rounds=2)
+    assert {message.metadata.message_type for message in grid.sent} == {"train", "evaluate"}
+
+
+def test_nodes_that_claim_one_client_are_named(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    strategy = quiet()
+    grid = flower.Grid({n: flower.moving("7" if n < 13 else "8", 0.1) for n in (11, 12, 13)})
+    strategy.start(grid, arrays, num_rounds=1)
+    assert "nodes 11, 12 claim to be '7'" in str(strategy.reports[0].lost)
+
+
+def test_clip_shortens_what_is_long(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    steps = {1: 0.1, 2: 0.1, 3: 0.5}
+    grid = flower.Grid({n: flower.moving(str(n), step) for n, step in steps.items()})
+    result = quiet(clip="median").start(grid, arrays, num_rounds=1)
+    assert moved(result, arrays) == pytest.approx(0.1)
+    assert result.train_metrics_clientapp[1]["shortened"] == 1
