@@ -7,7 +7,7 @@ strategy decode a model while others are still training, and keep only one reply
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -22,20 +22,27 @@ log = logging.getLogger("flwr.fedhaw")
 
 
 def exchange(
-    grid: Grid, messages: Sequence[Message], timeout: float, poll: float = POLL
+    grid: Grid,
+    messages: Sequence[Message],
+    timeout: float,
+    poll: float = POLL,
+    overdue: Iterable[str] = (),
 ) -> Iterator[Message]:
     """The replies to `messages`, which it sends, until all are in or `timeout` seconds have passed.
 
-    The time is counted from when the messages are on their way.
+    The time is counted from when the messages are on their way. Replies to the `overdue` messages
+    of earlier rounds, by their ids, are handed on if they are there, but not waited for.
     """
     if not messages:
         return
     pending = {message_id for message_id in grid.push_messages(list(messages)) if message_id}
+    late = set(overdue)
     end = time.monotonic() + timeout
     while pending:
-        for reply in _pulled(grid, pending):
-            pending.discard(reply.metadata.reply_to_message_id)
-            yield reply
+        for some in (late, pending):
+            for reply in _pulled(grid, some):
+                some.discard(reply.metadata.reply_to_message_id)
+                yield reply
         left = end - time.monotonic()
         if not pending or left <= 0:
             return

@@ -24,7 +24,7 @@ from fedhaw.history import (
 
 
 def flower_metrics(
-    record: RoundRecord, asked: int, absent: int
+    record: RoundRecord, counts: Mapping[str, int]
 ) -> dict[str, int | float | list[float]]:
     """What Flower's result says of a round; its metrics are numbers and lists of numbers."""
     learnt: dict[str, int | float | list[float]] = {}
@@ -34,11 +34,6 @@ def flower_metrics(
         elif value:
             learnt[name] = [float("nan") if number is None else number for number in value]
     lost = {f"lost/{client}": 1 for client in record.lost}
-    counts = {
-        "clients-asked": asked,
-        "clients-lost": len(record.lost),
-        "clients-absent": absent,
-    }
     return {**learnt, **counts, **lost}
 
 

@@ -18,10 +18,12 @@ from flwr.app import Array, Message, MetricRecord
 from numpy.typing import NDArray
 
 from fedhaw.flower.examples import ExamplesLimit
+from fedhaw.flower.late import LateReplies, Overdue
 from fedhaw.flower.layout import WireLayout
 from fedhaw.flower.replies import NO_REPLY, Refusal, read, size_of
 from fedhaw.flower.roster import Roster, order, unknown_client
 from fedhaw.flower.wire import Unreadable
+from fedhaw.late import counts, moved_to
 from fedhaw.loss_reasons import UPLINK, too_large
 from fedhaw.rules import LengthGuard
 
@@ -31,11 +33,20 @@ REPLY_LIMIT = 4.0
 
 @dataclass(frozen=True)
 class Question:
-    """A node of the cohort with what it was sent, or with the reason why it was sent nothing."""
+    """A node of the cohort with what it was sent, or with the reason why it was sent nothing.
+
+    Attributes:
+        node: whose.
+        message: what it was sent, or None.
+        reason: why it was sent nothing.
+        drawn: False for a node that is not of the cohort but owes a reply of an earlier round: it
+            takes part if that comes, and is not missed otherwise.
+    """
 
     node: int
     message: Message | None
     reason: str = ""
+    drawn: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,7 @@ class Uploads:
         contributions: of the clients that answered, by name.
         lost: why each lost client was lost, by name, or by node where no name is known.
         guard: the guard on long updates, which knows of this round.
+        late: how many of them came late.
         events: what else there is to say of the round, a sentence each.
     """
 
@@ -71,6 +83,7 @@ class Uploads:
     contributions: dict[str, Contribution]
     lost: dict[str, str]
     guard: LengthGuard = field(default_factory=LengthGuard)
+    late: int = 0
     events: Sequence[str] = ()
 
 
@@ -87,6 +100,7 @@ class Intake:
         examples_key: the metric that holds the number of examples.
         guard: refuses absurdly long updates.
         examples_limit: bounds what clients say of their data.
+        late: questions of earlier rounds that are still open.
         most_bytes: how large a reply may be, all its records together.
         drops: clients whose uploads are to count as lost though they have arrived.
         hurry: all replies are in memory anyway, so one may be copied while the next is looked at;
@@ -101,6 +115,7 @@ class Intake:
     examples_key: str
     guard: LengthGuard = field(default_factory=LengthGuard)
     examples_limit: ExamplesLimit = field(default_factory=ExamplesLimit)
+    late: LateReplies = field(default_factory=lambda: LateReplies(0))
     most_bytes: float = math.inf
     drops: Callable[[str], bool] = lambda client: False
     hurry: bool = False
@@ -111,6 +126,7 @@ class Intake:
     _refusals: dict[int, Refusal] = field(default_factory=dict)
     _copying: list[Future[None]] = field(default_factory=list)
     _squares: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    _overdue: dict[int, Overdue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._rows = {question.node: row for row, question in enumerate(self.questions)}
@@ -121,10 +137,19 @@ class Intake:
 
     def take(self, reply: Message) -> str | None:
         """One reply, taken in; returns what to log when nobody was waiting for it."""
-        node = self._node(reply)
+        node, overdue = self._node(reply), None
         if node is None:
-            return f"A reply from node {reply.metadata.src_node_id} answers no question; ignored."
-        if node in self._contributions or node in self._refusals:
+            overdue = self.late.open.get(reply.metadata.reply_to_message_id)
+            if overdue is None or overdue.node not in self._rows:
+                sender = reply.metadata.src_node_id
+                return f"A reply from node {sender} answers no question; ignored."
+            node = overdue.node
+            if reply.has_error() or node in self._contributions:
+                return None
+            self._refusals.pop(node, None)  # of one that was spared because it had not answered
+        elif node in self._overdue:  # what was asked in this round is worth more
+            del self._overdue[node], self._contributions[node]
+        elif node in self._contributions or node in self._refusals:
             return f"Node {node} replied twice; the second reply is ignored."
         if (size := size_of(reply)) > self.most_bytes:
             self._refusals[node] = Refusal(too_large(size))
@@ -138,7 +163,8 @@ class Intake:
             return None
         self.bytes_received += sum(len(array.data) for array in opened.arrays.values())
         try:
-            row, (sent, _) = self.matrix[self._rows[node]], self.global_model
+            row = self.matrix[self._rows[node]]
+            sent = self.global_model[0] if overdue is None else overdue.sent
             if self.hurry:
                 self._squares[node], copying = self.layout.reading(opened.arrays, row, sent)
                 self._copying += copying
@@ -147,6 +173,8 @@ class Intake:
         except Unreadable as error:
             self._refusals[node] = Refusal(str(error), opened.client, opened.examples)
             return None
+        if overdue is not None:
+            self._overdue[node] = overdue
         self._contributions[node] = Contribution(
             opened.client,
             opened.examples,
@@ -163,8 +191,12 @@ class Intake:
         for node in self._asked:
             if node not in self._contributions:
                 self._refusals.setdefault(node, NO_REPLY)
+        for question in self.questions:
+            if not question.drawn:
+                self._refusals.pop(question.node, None)
         self._refuse_duplicates()
         self._refuse_the_absurd()
+        late = self._move_the_late(server_round)
         self._tell_roster(server_round)
         answered = {c.client: node for node, c in self._contributions.items()}
         lost, lost_nodes = self._name_the_lost(set(answered))
@@ -186,8 +218,30 @@ class Intake:
             contributions={c: self._contributions[answered[c]] for c in clients if c in answered},
             lost={client: lost[client] for client in sorted(lost, key=order)},
             guard=self.guard,
-            events=events,
+            late=len(late),
+            events=[*late, *events],
         )
+
+    @property
+    def heard(self) -> set[int]:
+        """The nodes that answered what they were asked in this round."""
+        refused = {node for node, refusal in self._refusals.items() if not refusal.silent}
+        return (self._contributions.keys() | refused) & self._asked.keys() - self._overdue.keys()
+
+    @property
+    def came_late(self) -> set[int]:
+        """The nodes that answered what they were asked in an earlier round."""
+        return set(self._overdue)
+
+    def _move_the_late(self, server_round: int) -> list[str]:
+        """The late models moved to where the global model is by now; a sentence on each."""
+        said = []
+        for node, overdue in sorted(self._overdue.items()):
+            if node in self._contributions:
+                age, row = server_round - overdue.asked, self.matrix[self._rows[node]]
+                moved_to(self.global_model[0], overdue.sent, row[: self.layout.learnt], age)
+                said.append(counts(self._contributions[node].client, overdue.asked, age))
+        return said
 
     def _node(self, reply: Message) -> int | None:
         """Whose reply this is: by its question, for an error may come from the SuperLink."""

@@ -27,6 +27,7 @@ class StrategySettings:
     round_deadline: float | None
     nodes_timeout: float
     too_few_nodes: TooFew
+    late_rounds: int
     forget_after: int
     reply_limit: float
     stop_when_lost: int
@@ -49,6 +50,7 @@ class StrategySettings:
             "min_train_nodes",
             "min_evaluate_nodes",
             "min_available_nodes",
+            "late_rounds",
             "forget_after",
             "stop_when_lost",
             "seed",

@@ -30,6 +30,7 @@ from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.exchange import exchange
 from fedhaw.flower.history import complaints, flower_metrics
 from fedhaw.flower.intake import REPLY_LIMIT, Intake, Question
+from fedhaw.flower.late import LateReplies
 from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.recorder import RunRecorder
@@ -81,6 +82,8 @@ class RuleStrategy(Strategy):
         too_few_nodes: what happens then. "stop": the run ends with an error, and goes on from its
             checkpoint when it is started again. "go on": the round is held with those who are
             there.
+        late_rounds: for how many rounds a reply that missed its deadline is still taken, as an
+            update that fades with its age; 0 for none. See `fedhaw.late`.
         forget_after: rounds for which a client that once took part and is not there any more counts
             as lost, and keeps its weight; only where every node is asked in every round.
         length_limit: how many times as long as is usual an update may be before it is refused, and
@@ -140,6 +143,7 @@ class RuleStrategy(Strategy):
         nodes_at_start: int = 0,
         nodes_timeout: float = 600.0,
         too_few_nodes: TooFew = "stop",
+        late_rounds: int = 5,
         forget_after: int = 20,
         length_limit: float = LIMIT,
         examples_limit: float = EXAMPLES_LIMIT,
@@ -173,6 +177,7 @@ class RuleStrategy(Strategy):
             round_deadline=round_deadline,
             nodes_timeout=nodes_timeout,
             too_few_nodes=too_few_nodes,
+            late_rounds=late_rounds,
             forget_after=forget_after,
             reply_limit=reply_limit,
             stop_when_lost=stop_when_lost,
@@ -206,6 +211,7 @@ class RuleStrategy(Strategy):
             self.roster, weighted_by_key, evaluate_metrics_aggr_fn or weighted_mean
         )
         self._examples_limit = ExamplesLimit(examples_limit, max_examples)
+        self._late = LateReplies(late_rounds)
         self._questions: list[Question] = []
         self._bytes_sent = 0
         self._absent = 0
@@ -275,9 +281,12 @@ class RuleStrategy(Strategy):
         absent = self.roster.absent(present, since=server_round - settings.forget_after)
         missing = [Question(n, None, absent_since(heard[client])) for n, client in absent.items()]
         self._absent = len(missing)
+        # A draw is of those who are there; where all are asked, the absent are lost.
+        of_the_round = [*asked, *spared, *(missing if settings.fraction_train == 1 else [])]
+        known = {question.node for question in of_the_round}
+        owing = [Question(n, None, drawn=False) for n in self._late.nodes() if n not in known]
         self._questions = sorted(
-            # A draw is of those who are there; where all are asked, the absent are lost.
-            [*asked, *spared, *(missing if settings.fraction_train == 1 else [])],
+            [*of_the_round, *owing],
             key=lambda question: (order(self.roster.name(question.node)), question.node),
         )
         size = sum(len(array.data) for array in arrays.values())
@@ -305,6 +314,7 @@ class RuleStrategy(Strategy):
             examples_key=settings.examples_key,
             guard=aggregator.guard,
             examples_limit=self._examples_limit,
+            late=self._late,
             most_bytes=int(settings.reply_limit * max(aggregator.bytes, SMALL_REPLY)),
             drops=partial(settings.drops, server_round),
             hurry=isinstance(replies, list),
@@ -315,6 +325,13 @@ class RuleStrategy(Strategy):
                 log.warning("aggregate_train: %s", complaint)
         received = time.perf_counter()
         uploads, bytes_received = intake.finish(server_round), intake.bytes_received
+        self._late.close(
+            server_round,
+            [question.message for question in self._questions if question.message is not None],
+            aggregator.model,
+            intake.heard,
+            intake.came_late,
+        )
         del intake  # and with it the old model, before there is a new one
         outcome = aggregator.aggregate(uploads)
         lost = {**uploads.lost, **outcome.refused}
@@ -339,7 +356,13 @@ class RuleStrategy(Strategy):
         contents = [RecordDict({"metrics": c.metrics}) for c in survivors.values()]
         key = settings.examples_key
         metrics = self._train_metrics(contents, key) if contents else MetricRecord()
-        metrics.update(flower_metrics(self.reports[-1], len(self._questions), self._absent))
+        counts = {
+            "clients-asked": sum(question.drawn for question in self._questions),
+            "clients-lost": len(lost),
+            "clients-late": uploads.late,
+            "clients-absent": self._absent,
+        }
+        metrics.update(flower_metrics(self.reports[-1], counts))
         return aggregator.record, metrics
 
     # Evaluation by clients.
@@ -422,7 +445,8 @@ class RuleStrategy(Strategy):
                 messages = self.configure_train(
                     server_round, arrays, train_configs(server_round), grid
                 )
-                replies = exchange(grid, messages, self._deadline)
+                overdue = list(self._late.open)
+                replies = exchange(grid, messages, self._deadline, overdue=overdue)
                 new_arrays, metrics = self.aggregate_train(server_round, replies)
                 alive = self.roster.answering(question.node for question in self._questions)
                 arrays = arrays if new_arrays is None else new_arrays
@@ -448,6 +472,7 @@ class RuleStrategy(Strategy):
         self.reports, self.cohorts, self._running = [], [], True
         self._aggregator.begin()
         self.roster.heard.clear()
+        self._late.open.clear()
         try:
             yield
         finally:

@@ -1,0 +1,33 @@
+"""What an upload is worth that comes rounds after it was asked for.
+
+A client that was asked in round s and whose model arrives in round t went from w(s) to w_k. Its
+update still tells where its data pull, but of a model that the others have left behind:
+
+    w_k' = w(t) + FADE^(t - s) (w_k - w(s))
+
+is what the rule gets in its place. The update fades as FedHAW-auto lets a lost client's last update
+fade when it replays it, so that being late is never worse than being lost.
+"""
+
+from typing import Any
+
+from fedhaw.rules.fedhaw_auto import REPLAY as FADE
+
+
+def moved_to(now: Any, then: Any, model: Any, age: int) -> None:
+    """A late model, (P,), moved in place to where the global model is by now.
+
+    Args:
+        now: (P,) w(t), the global model of the round in which it arrived.
+        then: (P,) w(s), the global model that the client was sent.
+        model: (P,) w_k; overwritten.
+        age: t - s, in rounds.
+    """
+    model -= then
+    model *= FADE**age
+    model += now
+
+
+def counts(client: object, asked: int, age: int) -> str:
+    """The sentence that tells of a late upload."""
+    return f"client {client}: its update of round {asked} came late and counts {FADE**age:.2g}"
