@@ -11,7 +11,10 @@ fade when it replays it, so that being late is never worse than being lost.
 
 from typing import Any
 
-from fedhaw.rules.fedhaw_auto import REPLAY as FADE
+from fedhaw.rules.fedhaw_auto import REPLAY
+
+FADE = REPLAY
+"""What is left of an update after a round."""
 
 
 def moved_to(now: Any, then: Any, model: Any, age: int) -> None:
