@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -36,7 +36,8 @@ def describe(thing: object) -> Any:
     """`thing` in numbers, texts, lists and mappings; large contents as a digest.
 
     Frozen dataclasses (rules, updates, uplinks) give their class, its version and what they compare
-    by. Functions give their name: that they still do the same is the user's word.
+    by, but for fields with the metadata "later" that are at their default, which older runs do not
+    have. Functions give their name: that they still do the same is the user's word.
     """
     match thing:
         case None | bool() | str():
@@ -58,8 +59,8 @@ def describe(thing: object) -> Any:
     if array_api_compat.is_array_api_obj(thing):
         return digest(thing)
     if is_dataclass(thing) and not isinstance(thing, type):
-        compared = [item.name for item in fields(thing) if item.compare]
-        values = {name: describe(getattr(thing, name)) for name in compared}
+        compared = [item for item in fields(thing) if item.compare and not _unspoken(item, thing)]
+        values = {item.name: describe(getattr(thing, item.name)) for item in compared}
         return {"name": _class_name(thing), **version(type(thing)), **values}
     if isinstance(thing, Sequence):
         if thing and all(map(callable, thing)):
@@ -70,6 +71,11 @@ def describe(thing: object) -> Any:
     # What says nothing of itself but where it lies in memory is known by its class alone.
     said = {} if type(thing).__repr__ is object.__repr__ else {"value": repr(thing)}
     return {"name": _class_name(thing), **version(type(thing)), **said}
+
+
+def _unspoken(item: Field[Any], thing: object) -> bool:
+    """Whether a field came after the first release and is as everything was before it."""
+    return bool(item.metadata.get("later")) and getattr(thing, item.name) == item.default
 
 
 def version(kind: type) -> dict[str, int]:

@@ -81,7 +81,8 @@ def test_training_matches_torch_optim(
     train = Trainer(module, layout, update, x, y, SEED)
     start = layout.flatten(module)
     train(0, 0, rows[:9], start)  # an earlier client must leave nothing behind
-    loss, model = train(ROUND, CLIENT, rows, start)
+    result = train(ROUND, CLIENT, rows, start)
+    loss, model = result.loss, result.model
     expected, expected_loss = by_torch_optim(module, update, x, y, rows)
     torch.testing.assert_close(model, layout.flatten(expected), rtol=2e-5, atol=2e-6)
     assert loss == pytest.approx(expected_loss, rel=1e-5)
@@ -94,7 +95,7 @@ def test_weak_regularisers_are_not_rounded_away() -> None:
     x, y = torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)
     update = LocalUpdate(eta=1e-3, weight_decay=1e-4, epochs=2000, batch=1)
     start = torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0, 0.0]) / 512
-    _, model = Trainer(module, layout, update, x, y, 0)(0, 0, torch.tensor([0]), start)
+    model = Trainer(module, layout, update, x, y, 0)(0, 0, torch.tensor([0]), start).model
     assert (1 - model[0] / start[0]).item() == pytest.approx(2e-4, rel=0.3)
 
 
@@ -122,13 +123,14 @@ def test_a_users_own_function() -> None:
 
     train = Trainer(module, layout, update, x, y, SEED)
     start = layout.flatten(module)
-    loss, model = train(ROUND, CLIENT, rows, start)
+    result = train(ROUND, CLIENT, rows, start)
+    loss, model = result.loss, result.model
     assert loss == 0.25
     assert seen["shape"] == (((70, 12), (70,), True))
     torch.testing.assert_close(model[:60], start[:60] + 1)
     assert bool((model[60:] == 9).all())
     first, draws = model.clone(), seen["draws"]
-    assert torch.equal(train(ROUND, CLIENT, rows, start)[1], first)
+    assert torch.equal(train(ROUND, CLIENT, rows, start).model, first)
     assert torch.equal(torch.cat(seen["draws"]), torch.cat(draws))
 
 
@@ -138,8 +140,8 @@ def test_dropout_draws_from_the_clients_own_randomness() -> None:
     x, y, rows = data()
     train = Trainer(module, layout, LocalUpdate(eta=0.1, batch=8), x, y, SEED)
     start = layout.flatten(module)
-    first = train(ROUND, CLIENT, rows, start)[1].clone()
-    other = train(ROUND, CLIENT + 1, rows, start)[1].clone()
-    again = train(ROUND, CLIENT, rows, start)[1]
+    first = train(ROUND, CLIENT, rows, start).model.clone()
+    other = train(ROUND, CLIENT + 1, rows, start).model.clone()
+    again = train(ROUND, CLIENT, rows, start).model
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

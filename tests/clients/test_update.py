@@ -23,6 +23,7 @@ def test_names(name: str, expected: LocalUpdate) -> None:
 
 def test_settings_go_through() -> None:
     update = named("fedprox+adam", eta=0.5, epochs=3, batch=7, weight_decay=0.2, mu=0.3)
+    assert isinstance(update, LocalUpdate)
     assert (update.epochs, update.batch, update.weight_decay, update.proximal) == (3, 7, 0.2, 0.3)
 
 

@@ -39,7 +39,8 @@ def test_trains_as_the_simulators_clients_do(flower: SimpleNamespace) -> None:
     model = who.layout.flatten(who.module)
     answer = ask("train", to_arrays(who.layout, model), **{"server-round": 3})
     train = Trainer(who.module, who.layout, who.client_update, X, Y, seed=9)
-    loss, expected = train(2, 4, torch.arange(40), model)
+    result = train(2, 4, torch.arange(40), model)
+    loss, expected = result.loss, result.model
     assert torch.equal(to_vector(who.layout, answer.array_records["arrays"]), expected)
     assert dict(answer.metric_records["metrics"]) == {"num-examples": 40, "train-loss": loss}
     assert answer.config_records["client"]["client-id"] == "4"

@@ -180,5 +180,7 @@ def test_the_library_below_has_the_same_defaults() -> None:
     assert (update.eta, update.epochs, update.batch) == tuple(
         plain[name] for name in ("eta", "epochs", "batch")
     )
-    assert named("fedprox").proximal == plain["mu"]
+    proximal = named("fedprox")
+    assert isinstance(proximal, LocalUpdate)
+    assert proximal.proximal == plain["mu"]
     assert plain["clients"] == DEFAULT_CLIENTS

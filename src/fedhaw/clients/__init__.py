@@ -1,26 +1,45 @@
-"""What a client does with the global model and its own data."""
+"""What a client does with the global model, its own data and, if it has one, its memory."""
 
+from fedhaw.clients.algorithm import (
+    ClientAlgorithm,
+    ClientResult,
+    ClientRound,
+    ReceivedUploads,
+    Start,
+    Trained,
+    Vectors,
+)
+from fedhaw.clients.own_function import ClientFunction
 from fedhaw.clients.randomness import client_generator, client_seed
-from fedhaw.clients.trainer import Trainer
-from fedhaw.clients.update import (
+from fedhaw.clients.registry import (
     UPDATES,
-    ClientFunction,
     ClientUpdate,
-    InvalidUpdate,
-    LocalUpdate,
+    algorithm_of,
     by_name,
     named,
+    steps_of,
 )
+from fedhaw.clients.trainer import Trainer
+from fedhaw.clients.update import InvalidUpdate, LocalUpdate
 
 __all__ = [
     "UPDATES",
+    "ClientAlgorithm",
     "ClientFunction",
+    "ClientResult",
+    "ClientRound",
     "ClientUpdate",
     "InvalidUpdate",
     "LocalUpdate",
+    "ReceivedUploads",
+    "Start",
+    "Trained",
     "Trainer",
+    "Vectors",
+    "algorithm_of",
     "by_name",
     "client_generator",
     "client_seed",
     "named",
+    "steps_of",
 ]

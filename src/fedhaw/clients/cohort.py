@@ -92,7 +92,8 @@ class CohortTrainer:
             (A,) float64 mean loss over all samples each client visited.
         """
         self._stack.start(models)
-        client_update, sizes = self._client_update, [len(own) for own in rows]
+        client_update = self._client_update.at(round_index)
+        sizes = [len(own) for own in rows]
         schedule = list(blocks(sizes, client_update.batch, join_lone=self._join_lone))
         steps = _Steps(client_update, self._stack, models, self._parameters)
         total = torch.zeros(len(clients), dtype=torch.float64, device=models.device)

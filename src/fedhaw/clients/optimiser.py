@@ -17,13 +17,21 @@ class Optimiser:
         values: (A, n) the clients' parameters; steps change them.
         gradient: (A, n) where their gradients are found; steps overwrite them.
         anchor: (n,) the global model's parameters, for the proximal term.
+        linear: (A, n) what every gradient gains, or None.
     """
 
     def __init__(
-        self, client_update: LocalUpdate, values: Tensor, gradient: Tensor, anchor: Tensor
+        self,
+        client_update: LocalUpdate,
+        values: Tensor,
+        gradient: Tensor,
+        anchor: Tensor,
+        linear: Tensor | None = None,
     ) -> None:
-        self._client_update = client_update
+        self._client_update, self._linear = client_update, linear
         self._values, self._gradient, self._anchor = values, gradient, anchor
+        if client_update.momentum:
+            self._velocity = torch.zeros_like(gradient)
         if client_update.optimiser == "adam":
             self._means = torch.zeros_like(gradient).unbind()
             self._squares = torch.zeros_like(gradient).unbind()
@@ -32,14 +40,25 @@ class Optimiser:
 
     def step(self, rows: slice) -> None:
         """A step of these clients along their gradients."""
-        client_update = self._client_update
+        settings = self._client_update
         values, gradient = self._values[rows], self._gradient[rows]
-        if client_update.weight_decay or client_update.proximal:
-            gradient.add_(values, alpha=client_update.weight_decay + client_update.proximal)
-        if client_update.proximal:
-            gradient.sub_(self._anchor, alpha=client_update.proximal)
-        if client_update.optimiser == "sgd":
-            values.add_(gradient, alpha=-client_update.eta)
+        # Weight decay is the optimiser's, not the loss's, and is not clipped.
+        together = settings.proximal + (0.0 if settings.clip else settings.weight_decay)
+        if together:
+            gradient.add_(values, alpha=together)
+        if settings.proximal:
+            gradient.sub_(self._anchor, alpha=settings.proximal)
+        if self._linear is not None:
+            gradient.add_(self._linear[rows])
+        if settings.clip:
+            lengths = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+            gradient.mul_((settings.clip / lengths).clamp_(max=1.0))
+            if settings.weight_decay:
+                gradient.add_(values, alpha=settings.weight_decay)
+        if settings.momentum:
+            gradient = self._velocity[rows].mul_(settings.momentum).add_(gradient)
+        if settings.optimiser == "sgd":
+            values.add_(gradient, alpha=-settings.eta)
             return
         torch._foreach_add_(self._counts[rows], 1)
         # The kernel of torch.optim.Adam(fused=True), without that class's overhead in every step.
@@ -50,7 +69,7 @@ class Optimiser:
             self._squares[rows],
             [],
             self._counts[rows],
-            lr=client_update.eta,
+            lr=settings.eta,
             beta1=BETA1,
             beta2=BETA2,
             weight_decay=0.0,

@@ -1,21 +1,27 @@
 """Training one client at a time: the reference that every engine answers to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
+from fedhaw.clients.algorithm import ClientResult, ClientRound, Start, Trained, Vectors
 from fedhaw.clients.optimiser import Optimiser
 from fedhaw.clients.randomness import client_seed
-from fedhaw.clients.update import ClientFunction, ClientUpdate, LocalUpdate
+from fedhaw.clients.registry import ClientUpdate, algorithm_of, steps_of
+from fedhaw.clients.update import LocalUpdate
+from fedhaw.models import Loss
 from fedhaw.models.batches import batch_norms, batch_sizes
-from fedhaw.models.flat import FlatModule
 from fedhaw.models.layout import Layout
 from fedhaw.models.learner import Learner, learner
 
 Step: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """(samples, labels) of a batch -> a vector that sums to its loss; the model has moved."""
+
+NOTHING: Vectors = MappingProxyType({})
 
 
 class Trainer:
@@ -35,6 +41,7 @@ class Trainer:
 
     Attributes:
         layout: how the model lies in the flat vector.
+        start: the algorithm's memories before the first round.
     """
 
     def __init__(
@@ -48,18 +55,24 @@ class Trainer:
         device: torch.device | str = "cpu",
     ) -> None:
         self.layout = layout
-        self._seed = seed
-        self._train: Callable[[Tensor, Tensor, torch.Generator], float]
-        self._model: Learner | _OwnFunction
-        if isinstance(client_update, LocalUpdate):
-            self._model = learner(module, layout, client_update.loss, device)
-            self._train = _Epochs(client_update, self._model, bool(batch_norms(module)), x, y)
-        else:
-            self._train = self._model = _OwnFunction(client_update, module, layout, device, x, y)
+        self._module, self._x, self._y, self._seed, self._device = module, x, y, seed, device
+        self._algorithm = algorithm_of(client_update)
+        self.start = self._algorithm.init(layout.parameters)
+        self._join_lone = bool(batch_norms(module))
+        self._loss: Loss | None = None
+        steps = steps_of(client_update)
+        if steps is not None:
+            self._prepare(steps)
 
     def __call__(
-        self, round_index: int, client: int, rows: Tensor, global_model: Tensor
-    ) -> tuple[float, Tensor]:
+        self,
+        round_index: int,
+        client: int,
+        rows: Tensor,
+        global_model: Tensor,
+        down: Vectors = NOTHING,
+        memory: Vectors = NOTHING,
+    ) -> ClientResult:
         """The training of one client.
 
         Args:
@@ -67,77 +80,109 @@ class Trainer:
             client: whose turn it is.
             rows: (N_k,) which samples are the client's.
             global_model: (P,) where it starts.
+            down: what came down beside it.
+            memory: what the client remembers.
 
         Returns:
-            The mean loss over all samples visited, and the (P,) model, a window that the next call
-            writes over.
+            What the algorithm returned, its loss a number. The model may be a window that the next
+            call writes over.
+
+        Raises:
+            TypeError: the algorithm returned something else than it should.
         """
         seed = client_seed(self._seed, client, round_index)
         torch.manual_seed(seed)  # for dropout and whatever else draws from the global generator
         generator = torch.Generator().manual_seed(seed)
-        loss = self._train(rows, global_model, generator)
-        return loss, self._model.model()
+        given = ClientRound(
+            clients=(client,),
+            round_index=round_index,
+            global_model=global_model,
+            down=down,
+            memory=memory,
+            generator=generator,
+            layout=self.layout,
+            engine=lambda steps, linear: self._descend(
+                steps, linear, rows, global_model, generator
+            ),
+            samples=lambda: (self._x[rows], self._y[rows]),
+            template=self._module,
+        )
+        result = self._algorithm.train(given)
+        if type(self._algorithm) is not LocalUpdate:
+            check_result(result, self.start, global_model)
+        return replace(result, loss=_as_loss(result.loss))
 
+    def _prepare(self, steps: LocalUpdate) -> None:
+        """A workspace for these steps' loss and batches, unless there is one."""
+        largest = min(steps.batch + self._join_lone, len(self._x))
+        if self._loss is not steps.loss:
+            self._learner: Learner = learner(self._module, self.layout, steps.loss, self._device)
+            self._loss = steps.loss
+            self._batch = self._x.new_empty((0, *self._x.shape[1:]))
+        if len(self._batch) < largest:
+            self._batch = self._x.new_empty((largest, *self._x.shape[1:]))
 
-class _Epochs:
-    """A `LocalUpdate` on one learner."""
-
-    def __init__(
-        self, client_update: LocalUpdate, model: Learner, join_lone: bool, x: Tensor, y: Tensor
-    ) -> None:
-        self._client_update, self._model, self._x, self._y = client_update, model, x, y
-        self._join_lone = join_lone
-        largest = min(client_update.batch + join_lone, len(x))
-        self._batch = x.new_empty((largest, *x.shape[1:]))
-
-    def __call__(self, rows: Tensor, global_model: Tensor, generator: torch.Generator) -> float:
-        model, client_update = self._model, self._client_update
+    def _descend(
+        self,
+        steps: LocalUpdate,
+        linear: Tensor | None,
+        rows: Tensor,
+        global_model: Tensor,
+        generator: torch.Generator,
+    ) -> Trained:
+        """The epochs of these steps, from the global model."""
+        self._prepare(steps)
+        model = self._learner
         model.start(global_model)
-        step = _step(client_update, model)
+        step = _step(steps, model, linear)
         losses: list[Tensor] = []
-        sizes = batch_sizes(len(rows), client_update.batch, join_lone=self._join_lone)
-        for _ in range(client_update.epochs):
+        sizes = batch_sizes(len(rows), steps.batch, join_lone=self._join_lone)
+        for _ in range(steps.epochs):
             order = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
             labels = torch.split(self._y[order], sizes)
             for chosen, y in zip(torch.split(order, sizes), labels, strict=True):
                 x = torch.index_select(self._x, 0, chosen, out=self._batch[: len(y)])
                 losses.append(step(x, y))
         total = float(torch.cat(losses).sum(dtype=torch.float64))
-        return total / (client_update.epochs * len(rows))
+        trained = model.model()
+        return Trained(
+            model=trained,
+            parameters=trained[: self.layout.parameters],
+            loss=total / (steps.epochs * len(rows)),
+            steps=steps,
+            counts=(steps.epochs * len(sizes),),
+        )
 
 
-class _OwnFunction:
-    """A user's own function, each time on a module that nobody has touched.
+def check_result(result: ClientResult, start: Start, global_model: Tensor) -> None:
+    """A check of what an algorithm's `train` returned.
 
-    A function may leave anything in its module: hooks, attributes, frozen parameters. The next
-    client must not find it, for who comes next depends on the workers.
+    Raises:
+        TypeError: it is not what the algorithm's `init` declares.
     """
+    if not isinstance(result, ClientResult):
+        raise TypeError(f"train returned a {type(result).__name__}; return a ClientResult")
+    _check_vectors("model", {"": result.model}, {"": global_model})
+    _check_vectors("up", result.up, start.up)
+    _check_vectors("memory", result.memory, start.client)
 
-    def __init__(
-        self,
-        function: ClientFunction,
-        module: nn.Module,
-        layout: Layout,
-        device: torch.device | str,
-        x: Tensor,
-        y: Tensor,
-    ) -> None:
-        self._function, self._module, self._layout = function, module, layout
-        self._device, self._x, self._y = device, x, y
-        self._trained = torch.empty(layout.size, device=device)
 
-    def __call__(self, rows: Tensor, global_model: Tensor, generator: torch.Generator) -> float:
-        flat = FlatModule(self._module, self._layout, self._device)
-        flat.start(global_model)
-        flat.module.train()
-        loss = self._function(flat.module, self._x[rows], self._y[rows], generator)
-        # The function may have given the module other tensors than the windows it found.
-        self._trained.copy_(self._layout.flatten(flat.module))
-        return _as_loss(loss)
+def _check_vectors(what: str, found: Mapping[str, object], declared: Vectors) -> None:
+    if found.keys() != declared.keys():
+        raise TypeError(f"{what} has {_names(found)}, but init declares {_names(declared)}")
+    for name, example in declared.items():
+        value, label = found[name], f"{what}[{name!r}]" if name else what
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{label} is a {type(value).__name__}, not a tensor")
+        if value.shape != example.shape or value.dtype != example.dtype:
+            raise TypeError(
+                f"{label} is {value.dtype} of shape {tuple(value.shape)}, not {example.dtype} of "
+                f"shape {tuple(example.shape)}"
+            )
 
-    def model(self) -> Tensor:
-        """(P,) what the last client made."""
-        return self._trained
+
+def _names(vectors: Mapping[str, object]) -> str:
+    return ", ".join(map(repr, vectors)) or "nothing"
 
 
 def _as_loss(returned: object) -> float:
@@ -151,14 +196,28 @@ def _as_loss(returned: object) -> float:
         ) from error
 
 
-def _step(client_update: LocalUpdate, model: Learner) -> Step:
-    """Steps of the update, with fresh optimiser state, for a model that has just started."""
-    if client_update.is_plain_sgd:
-        return lambda x, y: model.descend(x, y, client_update.eta)
+def _step(steps: LocalUpdate, model: Learner, linear: Tensor | None) -> Step:
+    """The steps, with fresh optimiser state, for a model that has just started."""
+    if linear is not None:
+        linear = model.arranged(linear)
+    if steps.is_plain_sgd:
+        if linear is None:
+            return lambda x, y: model.descend(x, y, steps.eta)
+
+        def descend(x: Tensor, y: Tensor) -> Tensor:
+            loss = model.descend(x, y, steps.eta)
+            model.parameters.add_(linear, alpha=-steps.eta)
+            return loss
+
+        return descend
 
     one, start = slice(0, 1), model.parameters.clone()
     optimiser = Optimiser(
-        client_update, model.parameters.unsqueeze(0), model.gradient.unsqueeze(0), anchor=start
+        steps,
+        model.parameters.unsqueeze(0),
+        model.gradient.unsqueeze(0),
+        anchor=start,
+        linear=None if linear is None else linear.unsqueeze(0),
     )
 
     def step(x: Tensor, y: Tensor) -> Tensor:

@@ -1,27 +1,29 @@
-"""What a client does with the global model: a few epochs of a named optimiser, or the user's own.
+"""Steps of a named optimiser: what most clients do with the global model.
 
-    SGD       w_k <- w_k - eta (g + weight_decay w_k)
-    Adam      Kingma & Ba (2015), "Adam: A Method for Stochastic Optimization", torch's defaults
-    FedProx   Li et al. (2020), "Federated Optimization in Heterogeneous Networks": the loss gains
-              (mu/2) |w_k - w|^2, the gradient mu (w_k - w); on top of either optimiser
+    SGD        w_k <- w_k - eta (g + weight_decay w_k)
+    momentum   v <- momentum v + g + weight_decay w_k;   w_k <- w_k - eta v, as torch's SGD does
+    Adam       Kingma & Ba (2015), "Adam: A Method for Stochastic Optimization", torch's defaults
+    FedProx    Li et al. (2020), "Federated Optimization in Heterogeneous Networks": the loss gains
+               (mu/2) |w_k - w|^2, the gradient mu (w_k - w); on top of either optimiser
+    clipping   g <- g min(1, clip / |g|), where g has the terms of the loss but no weight decay
+    decay      eta in round t is eta eta_decay^t
 
 The optimiser starts afresh every round: nothing but the model outlives one.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, Self
 
-import torch
-from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedhaw.clients.algorithm import ClientAlgorithm, ClientResult, ClientRound
 from fedhaw.errors import FedhawError
 from fedhaw.models import Loss
-from fedhaw.names import accepted, is_reference, load, no_such
 from fedhaw.spellings import also_spelt
+
+LATER = {"later": True}
+"""Of a field that came after the first release; see `fedhaw.description.describe`."""
 
 
 class InvalidUpdate(FedhawError, ValueError):
@@ -30,7 +32,7 @@ class InvalidUpdate(FedhawError, ValueError):
 
 @also_spelt(optimizer="optimiser")
 @dataclass(frozen=True)
-class LocalUpdate:
+class LocalUpdate(ClientAlgorithm):
     """Minibatch training of the global model on the client's own samples.
 
     Every epoch visits all samples once, in a new order; the last batch of an epoch may be smaller.
@@ -45,7 +47,12 @@ class LocalUpdate:
         epochs: passes over the client's samples in a round.
         batch: samples a step.
         loss: (outputs, labels) -> mean loss of a batch.
+        momentum: of SGD.
+        clip: the longest gradient; 0 is no limit.
+        eta_decay: by which the learning rate is multiplied from one round to the next.
     """
+
+    stackable: ClassVar[bool] = True
 
     optimiser: Literal["sgd", "adam"] = "sgd"
     eta: float = 1e-3
@@ -54,6 +61,9 @@ class LocalUpdate:
     epochs: int = 1
     batch: int = 64
     loss: Loss = cross_entropy
+    momentum: float = field(default=0.0, metadata=LATER)
+    clip: float = field(default=0.0, metadata=LATER)
+    eta_decay: float = field(default=1.0, metadata=LATER)
 
     def __post_init__(self) -> None:
         if self.optimiser not in ("sgd", "adam"):
@@ -63,123 +73,64 @@ class LocalUpdate:
             if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
                 raise InvalidUpdate(f"{name} is {value!r}; it must be a whole number, 1 or more.")
             object.__setattr__(self, name, int(value))  # torch wants no other kind
-        for name in ("eta", "weight_decay", "proximal"):
+        for name in ("eta", "weight_decay", "proximal", "momentum", "clip", "eta_decay"):
             value = getattr(self, name)
             number = isinstance(value, Real) and not isinstance(value, bool)
             if not number or not 0 <= value < float("inf"):
                 raise InvalidUpdate(f"{name} is {value!r}; it must be a finite number, 0 or more.")
-
+        if self.momentum >= 1 or self.eta_decay > 1:
+            name, limit = (
+                ("momentum", "below 1") if self.momentum >= 1 else ("eta_decay", "at most 1")
+            )
+            raise InvalidUpdate(f"{name} is {getattr(self, name)!r}; it must be {limit}.")
+        if self.momentum and self.optimiser == "adam":
+            raise InvalidUpdate(
+                f"momentum is {self.momentum}, but Adam has moments of its own; use SGD, or leave "
+                "momentum out."
+            )
         if not callable(self.loss):
             raise InvalidUpdate(f"loss is {self.loss!r}; it must be a function (outputs, labels).")
 
     @property
     def is_plain_sgd(self) -> bool:
         """Whether a step is w_k - eta g and nothing else."""
-        return self.optimiser == "sgd" and self.weight_decay == self.proximal == 0.0
+        return self.optimiser == "sgd" and not (
+            self.weight_decay or self.proximal or self.momentum or self.clip
+        )
+
+    def at(self, round_index: int) -> Self:
+        """The same update with the learning rate of a round."""
+        if self.eta_decay == 1.0:
+            return self
+        return replace(self, eta=self.eta * self.eta_decay**round_index, eta_decay=1.0)
+
+    def travelled(self, steps: int) -> float:
+        """How many plain steps along a constant gradient go as far as so many of this update.
+
+        It is FedNova's |a_k|_1. Momentum goes further, and a proximal term holds back.
+        """
+        if not self.momentum and not self.proximal:
+            return float(steps)
+        way = velocity = 0.0
+        for _ in range(steps):
+            velocity = self.momentum * velocity + 1.0 - self.eta * self.proximal * way
+            way += velocity
+        return way
+
+    def train(self, given: ClientRound) -> ClientResult:
+        """The same as in `ClientAlgorithm`."""
+        trained = given.descend(self)
+        return ClientResult(trained.model, trained.loss)
 
 
-ClientFunction: TypeAlias = Callable[[nn.Module, Tensor, Tensor, torch.Generator], float | Tensor]
-"""A user's own client update, ``update(module, x, y, generator) -> mean training loss``.
-
-It is given a module that holds the global model, in training mode, the client's samples `x` and
-labels `y`, and a generator that is the client's own for the round. What the module's parameters
-hold when it returns is the client's model. Draw random numbers from the generator (torch's global
-one is seeded from the same source) and the run repeats bit for bit.
-"""
-
-ClientUpdate: TypeAlias = LocalUpdate | ClientFunction
-
-_NAMED = {
-    "sgd": LocalUpdate(),
-    "sgd-wd": LocalUpdate(weight_decay=1e-4),
-    "adam": LocalUpdate(optimiser="adam"),
-}
-
-UPDATES = (*_NAMED, "fedprox", *(f"fedprox+{name}" for name in _NAMED if name != "sgd"))
-"""Every name that `named` knows."""
-
-FEDPROX_MU = 1e-3
-"""The letter's mu."""
-
-
-def named(
-    name: str,
-    *,
-    eta: float = 1e-3,
-    epochs: int = 1,
-    batch: int = 64,
-    weight_decay: float | None = None,
-    mu: float = FEDPROX_MU,
-    loss: Loss = cross_entropy,
-) -> LocalUpdate:
-    """A client update of the letter by name.
-
-    Args:
-        name: ``"sgd"``, ``"sgd-wd"`` (weight decay 1e-4), ``"adam"``, ``"fedprox"`` (over SGD), or
-            FedProx over another one, such as ``"fedprox+adam"``.
-        eta: the learning rate.
-        epochs: passes over the client's samples in a round.
-        batch: samples a step.
-        weight_decay: in place of the name's own.
-        mu: FedProx's coefficient; only where the name asks for FedProx.
-        loss: (outputs, labels) -> mean loss of a batch.
-    """
-    parts = name.split("+")
-    proximal = "fedprox" in parts
-    optimisers = [part for part in parts if part != "fedprox"] or ["sgd"]
-    if len(parts) > 2 or len(optimisers) != 1 or optimisers[0] not in _NAMED:
-        raise InvalidUpdate(no_such("client update named", name, UPDATES))
-    update = _NAMED[optimisers[0]]
-    return replace(
-        update,
-        eta=eta,
-        epochs=epochs,
-        batch=batch,
-        weight_decay=update.weight_decay if weight_decay is None else weight_decay,
-        proximal=mu if proximal else 0.0,
-        loss=loss,
-    )
-
-
-def by_name(
-    name: str,
-    *,
-    eta: float,
-    epochs: int,
-    batch: int,
-    weight_decay: float | None = None,
-    mu: float = FEDPROX_MU,
-) -> ClientUpdate:
-    """A client update by name: one of the letter, see `named`, or a user's own.
-
-    A user's own `LocalUpdate` takes the numbers given here in place of its own, as those of the
-    letter do; a function of theirs is given those that are among its parameters after the four of
-    a `ClientFunction`.
-
-    Args:
-        name: one of `UPDATES`, or where a user's own stands, such as `my_update.py:train`.
-        eta: the learning rate.
-        epochs: passes over the client's samples in a round.
-        batch: samples a step.
-        weight_decay: in place of the update's own.
-        mu: FedProx's coefficient.
+def require_sgd(algorithm: str, steps: LocalUpdate) -> None:
+    """A check that an algorithm's steps are such that their sum is a sum of gradients.
 
     Raises:
-        InvalidUpdate: there is no such update.
-        UnknownName: there is nothing to be loaded there.
+        InvalidUpdate: they are Adam's.
     """
-    if not is_reference(name):
-        return named(name, eta=eta, epochs=epochs, batch=batch, weight_decay=weight_decay, mu=mu)
-    own = load(name)
-    if isinstance(own, LocalUpdate):
-        decay = own.weight_decay if weight_decay is None else weight_decay
-        return replace(own, eta=eta, epochs=epochs, batch=batch, weight_decay=decay)
-    if not callable(own) or isinstance(own, type):
+    if steps.optimiser != "sgd":
         raise InvalidUpdate(
-            f"{name} is not a client update; it must be a LocalUpdate, or a function "
-            "(module, x, y, generator) -> loss."
+            f"{algorithm} counts steps of SGD, and the optimiser is {steps.optimiser!r}; use sgd "
+            "or sgd-wd below it."
         )
-    settings = {"eta": eta, "epochs": epochs, "batch": batch, "mu": mu}
-    settings |= {} if weight_decay is None else {"weight_decay": weight_decay}
-    given = accepted(own, settings, first=4)
-    return partial(own, **given) if given else own

@@ -21,7 +21,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedhaw.clients import ClientUpdate, LocalUpdate, Trainer
+from fedhaw.clients import ClientUpdate, Trainer, steps_of
 from fedhaw.flower.errors import FlowerError
 from fedhaw.flower.wire import Unreadable, decoded, pack
 from fedhaw.models import Buffers, Evaluator, Layout
@@ -135,16 +135,17 @@ def _trained(who: Participant, content: RecordDict) -> RecordDict:
     x, y = who.x.to(who.device), who.y.to(who.device)
     train = Trainer(who.module, who.layout, who.client_update, x, y, who.seed, who.device)
     rows = torch.arange(len(y), device=x.device)
-    loss, trained = train(_round(content) - 1, who.client, rows, model)
-    metrics = MetricRecord({"num-examples": len(y), "train-loss": loss})
-    arrays = to_arrays(who.layout, trained)
+    result = train(_round(content) - 1, who.client, rows, model)
+    metrics = MetricRecord({"num-examples": len(y), "train-loss": float(result.loss)})
+    arrays = to_arrays(who.layout, result.model)
     return RecordDict({"arrays": arrays, "metrics": metrics, **_name(who)})
 
 
 def _evaluated(who: Participant, content: RecordDict) -> RecordDict:
     x = who.x if who.x_test is None else who.x_test
     y = who.y if who.y_test is None else who.y_test
-    loss = who.client_update.loss if isinstance(who.client_update, LocalUpdate) else cross_entropy
+    steps = steps_of(who.client_update)
+    loss = cross_entropy if steps is None else steps.loss
     model = to_vector(who.layout, _arrays(content)).to(who.device)
     result = Evaluator(who.module, who.layout, loss, who.device)(model, x, y)
     metrics = MetricRecord({"num-examples": len(y), **result})

@@ -34,6 +34,12 @@ class Learner(Protocol):
     def start(self, model: Tensor) -> None:
         """A new start from `model`, (P,)."""
 
+    def arranged(self, vector: Tensor) -> Tensor:
+        """(n,) a vector that lies as a model does, in the order of `parameters`.
+
+        It may be a window that the next call writes over.
+        """
+
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """The gradient of the batch's mean loss, left in `gradient`.
 
@@ -88,6 +94,10 @@ class ModuleLearner:
         self._flat.start(model)
         self._flat.module.train()
 
+    def arranged(self, vector: Tensor) -> Tensor:
+        """The same as in `Learner`."""
+        return vector
+
     @torch.no_grad()
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """The same as in `Learner`."""
@@ -127,11 +137,17 @@ class PerceptronLearner:
         self.parameters = torch.zeros(size, device=device)
         self.gradient = torch.zeros(size, device=device)
         self._model = torch.zeros(size, device=device)
+        self._arranged = torch.zeros(size, device=device)
         self._full: PerceptronPass | None = None
 
     def start(self, model: Tensor) -> None:
         """A new start from `model`, (P,)."""
         transpose_first_layer(self._sizes, model, out=self.parameters, back=False)
+
+    def arranged(self, vector: Tensor) -> Tensor:
+        """The same as in `Learner`."""
+        transpose_first_layer(self._sizes, vector, out=self._arranged, back=False)
+        return self._arranged
 
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """The same as in `Learner`."""

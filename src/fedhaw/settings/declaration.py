@@ -273,7 +273,7 @@ class Settings(TypedDict, total=False):
             by_data={"cifar10": "sgd-wd", "stanford-dogs": "adam"},
             known="fedhaw.clients:UPDATES",
             panel="Training",
-            objects="a LocalUpdate, or a function of your own",
+            objects="a LocalUpdate, or an algorithm or a function of your own",
         ),
     ]
     optimizer: Annotated[UpdateSource, Setting(same_as="client_update")]
@@ -295,6 +295,42 @@ class Settings(TypedDict, total=False):
             at_least=0,
             panel="Training",
             told_by="client_update",
+        ),
+    ]
+    momentum: Annotated[
+        float,
+        Setting(
+            help="The momentum of the clients' SGD.",
+            default=0.0,
+            at_least=0,
+            at_most=0.9999,
+            panel="Training",
+            told_by="client_update",
+            later=True,
+        ),
+    ]
+    clip: Annotated[
+        float,
+        Setting(
+            help="The longest gradient of a client's step, longer ones being shortened to it; 0 "
+            "leaves all as they are.",
+            default=0.0,
+            at_least=0,
+            panel="Training",
+            told_by="client_update",
+            later=True,
+        ),
+    ]
+    eta_decay: Annotated[
+        float,
+        Setting(
+            help="By which the clients' learning rate is multiplied after every round.",
+            default=1.0,
+            at_least=0,
+            at_most=1,
+            panel="Training",
+            told_by="client_update",
+            later=True,
         ),
     ]
     evaluate_every: Annotated[

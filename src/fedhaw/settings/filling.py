@@ -132,6 +132,7 @@ def _take_over_from_the_update(given: dict[str, object], place: Place) -> None:
     update = given.get("client_update", "")
     if isinstance(update, str):
         return
+    update = getattr(update, "steps", update)  # the steps below an algorithm
     for name, setting in SETTINGS.items():
         if setting.told_by == "client_update" and hasattr(update, name):
             own = getattr(update, name)

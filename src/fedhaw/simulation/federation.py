@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedhaw.clients import ClientUpdate, LocalUpdate
+from fedhaw.clients import ClientUpdate, steps_of
 from fedhaw.data import Dataset, label_counts, proxy_split, scaled_part
 from fedhaw.description import describe, digest
 from fedhaw.models import EvaluationMetric, Layout, Loss, proxy_loss
@@ -147,14 +147,14 @@ class Federation:
     @property
     def eta(self) -> float | None:
         """The clients' learning rate; None for a client update of the user's own."""
-        update = self.client_update
-        return update.eta if isinstance(update, LocalUpdate) else None
+        steps = steps_of(self.client_update)
+        return None if steps is None else steps.eta
 
     @property
     def loss(self) -> Loss:
         """(outputs, labels) -> mean loss, in evaluation and on the proxy part."""
-        update = self.client_update
-        return update.loss if isinstance(update, LocalUpdate) else cross_entropy
+        steps = steps_of(self.client_update)
+        return cross_entropy if steps is None else steps.loss
 
     def training_samples(self) -> tuple[Tensor, Tensor]:
         """All clients' (N, ...) samples on the run's own scale, and their (N,) labels."""

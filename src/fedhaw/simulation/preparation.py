@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fedhaw import names
-from fedhaw.clients import ClientUpdate, LocalUpdate, by_name
+from fedhaw.clients import ClientAlgorithm, ClientUpdate, by_name
 from fedhaw.data import Dataset, beginning, load, split, with_noisy_clients
 from fedhaw.errors import FedhawError
 from fedhaw.models import EvaluationMetric, Evaluator, Layout, Loss, build
 from fedhaw.models.layout import EVALUATION_BATCH
-from fedhaw.settings import FederationSettings
+from fedhaw.settings import SETTINGS, FederationSettings
 from fedhaw.simulation.errors import InvalidSimulation
 
 
@@ -89,18 +89,13 @@ def update_of(settings: FederationSettings) -> ClientUpdate:
     """What a client does with the global model."""
     update = settings["client_update"]
     if isinstance(update, str):
-        return by_name(
-            update,
-            eta=settings["eta"],
-            epochs=settings["epochs"],
-            batch=settings["batch"],
-            weight_decay=settings["weight_decay"],
-            mu=settings["mu"],
-        )
-    if not callable(update) and not isinstance(update, LocalUpdate):
+        values = cast(Mapping[str, object], settings)
+        own = [s.name for s in SETTINGS.values() if s.told_by == "client_update"]
+        return by_name(update, {name: values[name] for name in own})
+    if isinstance(update, type) or not (callable(update) or isinstance(update, ClientAlgorithm)):
         raise InvalidSimulation(
-            f"client_update is {update!r}; give its name, a LocalUpdate, or a function "
-            "(module, x, y, generator) -> loss."
+            f"client_update is {update!r}; give its name, a LocalUpdate, a ClientAlgorithm, or a "
+            "function (module, x, y, generator) -> loss."
         )
     return update
 

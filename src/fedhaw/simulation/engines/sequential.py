@@ -73,7 +73,8 @@ def train_one(
     loss, length, failure = math.nan, math.nan, None
     try:
         if holdings.size(client):
-            loss, model = train(round_index, client, holdings.rows_of(client), global_model)
+            result = train(round_index, client, holdings.rows_of(client), global_model)
+            loss, model = float(result.loss), result.model
             failure = unusable(loss, model)
             length = moved(global_model, model, train.layout.parameters)
             out.copy_(model)
