@@ -167,12 +167,12 @@ def test_weights_are_averaged_only_over_the_same_split(
     write_history(tmp_path / "1", seed=1, rounds=3)
     (group,) = load([tmp_path]).groups
     both = np.mean([run.weights for run in group.runs], axis=0)
-    np.testing.assert_allclose(group.mean_weights()[0], both)
+    np.testing.assert_allclose(group.mean_by_client()[0], both)
 
     write_history(tmp_path / "1", seed=1, rounds=3, clients={"0": {"examples": 1, "labels": [1]}})
     (group,) = load([tmp_path]).groups
-    np.testing.assert_array_equal(group.mean_weights()[0], group.runs[0].weights)
-    assert group.mean_weights()[2] == " (seed 0)"
+    np.testing.assert_array_equal(group.mean_by_client()[0], group.runs[0].weights)
+    assert group.mean_by_client()[2] == " (seed 0)"
 
 
 def test_a_description_as_the_simulation_writes_it_is_grouped_by_what_matters(

@@ -119,10 +119,10 @@ def test_very_short_runs_can_be_drawn(tmp_path: Path, write_history: Writer, rou
 def test_no_global_state_of_pyplot_is_used(sweep: Path) -> None:
     program = (
         "import sys; from fedhaw.reports import load; import matplotlib\n"
-        "from fedhaw.reports.figures import draw_all, LOOK\n"
-        "before = [matplotlib.rcParams[key] for key in LOOK]\n"
+        "from fedhaw.reports.figures import draw_all, MATPLOTLIB\n"
+        "before = [matplotlib.rcParams[key] for key in MATPLOTLIB]\n"
         f"assert draw_all(load([{str(sweep / 'fedhaw' / 'seed-0')!r}]))\n"
-        "assert [matplotlib.rcParams[key] for key in LOOK] == before\n"
+        "assert [matplotlib.rcParams[key] for key in MATPLOTLIB] == before\n"
         "assert 'matplotlib.pyplot' not in sys.modules and 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

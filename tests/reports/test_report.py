@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedhaw.files import FileWriteError
-from fedhaw.history import HistoryError
+from fedhaw.history import EndRecord, HistoryError, Record, RoundRecord, RunRecord, encode
 from fedhaw.reports import Report, ReportError, to_html, write_report
 from fedhaw.reports import report as report_module
 
@@ -16,19 +17,24 @@ Writer = Callable[..., Path]
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 
 
-def embedded(page: str) -> dict[str, object]:
+def write_records(folder: Path, rounds: Sequence[RoundRecord], seed: int = 0) -> None:
+    lines: list[Record] = [RunRecord("mine", {"name": "mine"}, seed=seed), *rounds, EndRecord()]
+    (folder / "history.jsonl").write_bytes(b"".join(map(encode, lines)))
+
+
+def embedded(page: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert found is not None
-    loaded: dict[str, object] = json.loads(found[1])
+    loaded: dict[str, Any] = json.loads(found[1])
     return loaded
 
 
 def test_the_page_carries_the_table_and_the_last_value_of_each_curve(report: Report) -> None:
     page = report.page.read_text()
     assert to_html(report.table) in page
-    accuracy = embedded(page)["metrics"][0]["series"]  # type: ignore[index]
+    accuracy = embedded(page)["metrics"][0]["series"]
     for row, series in zip(report.table.cells, accuracy, strict=True):
-        assert series["text"][-1] == row[1].text
+        assert f"{series['mean'][-1]:.2f} ± {series['spread'][-1]:.2f}" == row[1].text
 
 
 def test_every_table_carries_the_notice(report: Report) -> None:
@@ -39,9 +45,13 @@ def test_every_table_carries_the_notice(report: Report) -> None:
 
 def test_the_page_needs_no_network(report: Report) -> None:
     page = report.page.read_text()
-    own = page.replace(page[page.index("plotly.js v") : page.rindex("<script>")], "")
-    assert not re.findall(r"""(?:src|href)=["']?(?:https?:)?//""", own)
-    assert "default-src 'none'" in own
+    assert not re.findall(r"""(?:src|href)=["']?(?:https?:)?//""", page)
+    assert "default-src 'none'" in page
+    assert "Copyright (c) 2022 Leon Sorokin" in page  # of the library inside
+
+
+def test_the_page_is_small(report: Report) -> None:
+    assert report.page.stat().st_size < 300_000
 
 
 def test_hostile_names_stay_text(tmp_path: Path, write_history: Writer) -> None:
@@ -53,8 +63,8 @@ def test_hostile_names_stay_text(tmp_path: Path, write_history: Writer) -> None:
     page = written.page.read_text()
     assert "<script>window.hacked" not in page
     assert "<img src=x" not in page
-    assert page.count("<script") == page.count("</script>") == 3
-    assert embedded(page)["rules"][0]["label"] == HOSTILE  # type: ignore[index]
+    assert page.count("<script") == page.count("</script>") == 4
+    assert embedded(page)["rules"][0]["label"] == HOSTILE
 
 
 def test_an_empty_folder_writes_nothing(tmp_path: Path) -> None:
@@ -110,4 +120,40 @@ def test_the_page_is_built_from_files_of_the_package() -> None:
     from importlib.resources import files
 
     assets = files("fedhaw.reports") / "assets"
-    assert {item.name for item in assets.iterdir()} == {"page.css", "page.html", "page.js"}
+    ours = {"page.css", "page.html", "page.js", "plots.js"}
+    theirs = {"uplot.LICENSE", "uplot.min.css", "uplot.min.js"}
+    assert {item.name for item in assets.iterdir()} == ours | theirs
+
+
+def test_a_data_file_is_called_by_its_name(tmp_path: Path, write_history: Writer) -> None:
+    write_history(tmp_path / "runs", rounds=2, config={"data": "/home/me/my-images.npz"})
+    page = write_report([tmp_path / "runs"], tmp_path / "out").page.read_text()
+    assert '<p class="lead">my-images.npz · ' in page
+
+
+def test_whom_the_server_stopped_trusting_is_said(tmp_path: Path) -> None:
+    note = "the server stopped trusting client <3>"
+    lost = "nothing arrived; the model stayed"
+    records = [
+        RoundRecord(t, weights={"<3>": 1.0}, note={1: note, 2: lost, 3: lost}.get(t))
+        for t in range(5)
+    ]
+    write_records(tmp_path, records, seed=4)
+    page = write_report([tmp_path], tmp_path / "out").page.read_text()
+    assert "<li>mine, seed 4, round 2: the server stopped trusting client &lt;3&gt;.</li>" in page
+    assert "<li>mine, seed 4, 2 rounds, the first of them 3: nothing arrived" in page
+
+
+def test_what_a_rule_says_of_each_client_is_drawn_like_its_weight(tmp_path: Path) -> None:
+    trust = [{"a": 0.5, "b": -0.25}, {"b": -0.5}]
+    records = [
+        RoundRecord(t, metrics={"likeness": one, "step": 1.0}, weights={"a": 0.75, "b": 0.25})
+        for t, one in enumerate(trust)
+    ]
+    write_records(tmp_path, records)
+    page = write_report([tmp_path], tmp_path / "out").page.read_text()
+    weights, learnt = embedded(page)["clients"]
+    assert weights["panels"][0]["values"] == [[75, 75], [25, 25]]
+    assert learnt["title"] == "likeness of each client"
+    assert learnt["panels"][0]["values"] == [[0.5, None], [-0.25, -0.5]]
+    assert [m["title"] for m in embedded(page)["metrics"]][:1] == ["step"]

@@ -20,7 +20,7 @@ from fedhaw.experiments.sweep import Event, Job
 from fedhaw.history import History, RoundRecord
 from fedhaw.reports import TensorBoardLog, comparison_table, keep_histories, load, to_markdown
 from fedhaw.reports.figures import draw_all
-from fedhaw.reports.page import page_data
+from fedhaw.reports.page_data import page_data
 from fedhaw.rules.base import Metrics
 from fedhaw.simulation.evaluation import MOST_CLIENTS
 
@@ -35,7 +35,11 @@ class MyState:
 
     @property
     def metrics(self) -> Metrics:
-        return {"my-number": self.mine, "$my \\list": np.array([self.mine, np.nan, 1e-7])}
+        return {
+            "my-number": self.mine,
+            "$my \\list": np.array([self.mine, np.nan, 1e-7]),
+            "of-each": dict.fromkeys(self.clients, self.mine),
+        }
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ def test_what_a_users_rule_learnt_is_drawn_without_a_change_to_fedhaw(
     run(FedAvg(), out=runs / "fedavg", rounds=3)
     assert history.metrics["my-number"].tolist() == [0.125, 0.25, 0.375]
     assert history.metrics["$my \\list"].shape == (3, 3)
+    assert set(history.client_metrics) == {"of-each"}
+    assert history.client_metrics["of-each"].shape == (3, len(history.clients))
 
     comparison = load([runs])
     page = json.loads(json.dumps(page_data(comparison)))
@@ -74,6 +80,10 @@ def test_what_a_users_rule_learnt_is_drawn_without_a_change_to_fedhaw(
         [0.0625, 0.125, 0.1875], rel=1e-3
     )
 
+    (panel,) = page["clients"][1]["panels"]
+    assert (page["clients"][1]["heading"], panel["rule"]) == ("of-each", mine)
+    assert panel["values"] == [[0.125, 0.25, 0.375]] * len(history.clients)
+
     table = comparison_table(comparison)
     column = [column.title for column in table.columns].index("Final my-number")
     assert table.cells[mine][column].text == "0.3750"
@@ -83,6 +93,7 @@ def test_what_a_users_rule_learnt_is_drawn_without_a_change_to_fedhaw(
 
     (kept, _) = sorted(keep_histories([runs], tmp_path / "kept"), key=lambda p: p.parent.name)[::-1]
     assert History.read(kept).metrics["$my \\list"][0, 2] == 1e-7
+    assert History.read(kept).client_metrics["of-each"][2, 0] == 0.375
 
 
 def test_it_is_shown_while_the_run_goes_on(run: Simulate, tmp_path: Path) -> None:
@@ -100,11 +111,17 @@ def test_it_is_shown_while_the_run_goes_on(run: Simulate, tmp_path: Path) -> Non
 
         run(MyRule(), rounds=2, on_round=both, per_client_accuracy=True)
         progress(Event("finished", job))
-    assert "my-number 0.125, $my \\list 1e-07 to 0.125" in out.getvalue()
+    assert "my-number 0.125, $my \\list 1e-07 to 0.125, of-each 0.125 to 0.125" in out.getvalue()
     events = accumulator.EventAccumulator(str(tmp_path))
     events.Reload()
     tags = set(events.Tags()["scalars"])
-    assert {"my-number", "$my \\list/0", "$my \\list/2", "client_accuracy/worst"} <= tags
+    assert {
+        "my-number",
+        "$my \\list/0",
+        "$my \\list/2",
+        "of-each/0",
+        "client_accuracy/worst",
+    } <= tags
     assert [event.value for event in events.Scalars("my-number")] == [0.125, 0.25]
 
 

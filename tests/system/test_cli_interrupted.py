@@ -152,7 +152,7 @@ def test_help_needs_neither_torch_nor_matplotlib() -> None:
         "import sys; from fedhaw.cli import main\n"
         "try: main(['compare', '--help'])\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'matplotlib', 'plotly', 'pydantic'} & set(sys.modules)\n"
+        "heavy = {'torch', 'matplotlib', 'pydantic'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -164,7 +164,7 @@ def how_to_go_on(out: Path) -> str:
 def describe(recipe: "Recipe") -> str:
     """The federation in a line."""
     said = recipe.settings
-    parts = [str(said["data"])]
+    parts = [Path(str(said["data"])).name]
     if said["clients"] is not None:
         parts.append(f"{said['clients']} clients")
     if said["split"] in ("letter", "dirichlet"):

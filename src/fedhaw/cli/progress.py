@@ -171,10 +171,11 @@ class SweepProgress:
 
 
 def _short(value: "Learnt") -> str:
-    """A number in few characters; of a list, the least and the largest."""
-    if not isinstance(value, tuple):
+    """A number in few characters; of several, the least and the largest."""
+    if isinstance(value, float):
         return f"{value:.4g}"
-    known = [number for number in value if number is not None]
+    several = value if isinstance(value, tuple) else value.values()
+    known = [number for number in several if number is not None]
     return f"{min(known):.4g} to {max(known):.4g}" if known else "unknown"
 
 

@@ -29,7 +29,9 @@ def flower_metrics(
     """What Flower's result says of a round; its metrics are numbers and lists of numbers."""
     learnt: dict[str, int | float | list[float]] = {}
     for name, value in record.metrics.items():
-        if not isinstance(value, tuple):
+        if isinstance(value, Mapping):
+            learnt |= {f"{name}/{client}": number for client, number in value.items()}
+        elif not isinstance(value, tuple):
             learnt[name] = value
         elif value:
             learnt[name] = [float("nan") if number is None else number for number in value]

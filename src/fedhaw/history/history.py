@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Self, TypeAlias
 
@@ -97,10 +97,23 @@ class History:
     @cached_property
     def metrics(self) -> Mapping[str, Vector]:
         """By name, what the rule learnt: (T,) numbers, or (T, L) where it is a list of L."""
+        by_client = self.client_metrics
         return {
             name: _array([record.metrics.get(name) for record in self.records])
             for name in _names(record.metrics for record in self.records)
+            if name not in by_client
         }
+
+    @cached_property
+    def client_metrics(self) -> Mapping[str, Vector]:
+        """By name, (T, K) what the rule learnt of each client; NaN where it says nothing."""
+        names = {
+            name: None
+            for record in self.records
+            for name, value in record.metrics.items()
+            if isinstance(value, Mapping)
+        }
+        return {name: self._by_client(partial(_of_clients, name)) for name in names}
 
     @property
     def accuracy(self) -> Vector:
@@ -166,11 +179,16 @@ def _names(mappings: Iterable[Mapping[str, object]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for mapping in mappings for name in mapping))
 
 
+def _of_clients(name: str, record: RoundRecord) -> Mapping[str, float]:
+    value = record.metrics.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
 def _array(values: Sequence[Learnt | None]) -> Vector:
     """(T,) numbers, or (T, L) if there are lists, the longest of length L; NaN for the missing."""
     width = max((len(value) for value in values if isinstance(value, tuple)), default=0)
     if not width:
-        return np.array([None if isinstance(v, tuple) else v for v in values], dtype=np.float64)
+        return np.array([v if isinstance(v, float) else None for v in values], dtype=np.float64)
     table = np.full((len(values), width), math.nan)
     for row, value in zip(table, values, strict=True):
         if isinstance(value, tuple):

@@ -13,7 +13,7 @@ import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import numpy as np
 
@@ -181,19 +181,31 @@ def _round(values: Mapping[str, Json], where: str) -> RoundRecord:
         )
     return RoundRecord(
         round=index,
-        evaluation=_each(values.get("evaluation"), _number),
+        evaluation=_numbers(values.get("evaluation")),
         metrics=_each(values.get("metrics"), _learnt),
-        weights=_each(values.get("weights"), _number),
+        weights=_numbers(values.get("weights")),
         lost=_each(values.get("lost"), _text),
-        client_loss=_each(values.get("client_loss"), _number),
-        client_accuracy=_each(values.get("client_accuracy"), _number),
-        seconds=_each(values.get("seconds"), _number),
+        client_loss=_numbers(values.get("client_loss")),
+        client_accuracy=_numbers(values.get("client_accuracy")),
+        seconds=_numbers(values.get("seconds")),
         bytes=_each(values.get("bytes"), _count),
         note=_text(values.get("note")) or None,
     )
 
 
 # One kind of value each; None where there is no such value.
+
+
+def _numbers(value: Json) -> dict[str, float]:
+    """Finite numbers by name; most lines hold nothing else, which is seen at a glance."""
+    values = _mapping(value)
+    if _are_floats(values) and math.isfinite(sum(values.values())):
+        return values
+    return _each(values, _number)
+
+
+def _are_floats(values: dict[str, Json]) -> TypeGuard[dict[str, float]]:
+    return set(map(type, values.values())) <= {float}
 
 
 def _each(value: Json, read: Callable[[Json], T | None]) -> dict[str, T]:
@@ -227,6 +239,8 @@ def _count(value: Json) -> int | None:
 def _learnt(value: Json) -> Learnt | None:
     if isinstance(value, list):
         return tuple(_number(item) for item in value)
+    if isinstance(value, dict):
+        return _numbers(value)
     return _number(value)
 
 

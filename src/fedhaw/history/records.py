@@ -17,8 +17,9 @@ from fedhaw.history.errors import HistoryError
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """Whatever JSON can say."""
 
-Learnt: TypeAlias = float | tuple[float | None, ...]
-"""A metric of a rule: a number, or several, with None for those that are not finite."""
+Learnt: TypeAlias = float | tuple[float | None, ...] | Mapping[str, float]
+"""A metric of a rule: a number, or several, with None for those that are not finite, or a number a
+client."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class RoundRecord:
     Attributes:
         round: its number, from 0.
         evaluation: what was measured of the new global model, by name; empty without evaluation.
-        metrics: what the rule learnt, by name: a number, or one for each layer.
+        metrics: what the rule learnt, by name: a number, or one for each layer, or by client.
         weights: each client's relative weight in the new model; empty when nothing arrived.
         lost: why each lost client's upload was not used.
         client_loss: each client's mean training loss.
@@ -131,11 +132,14 @@ def metrics_of(state: object) -> dict[str, Learnt]:
         )
     for name, value in said.items():
         try:
+            if isinstance(value, Mapping):
+                metrics[str(name)] = finite(value, map(float, value.values()))
+                continue
             numbers = np.asarray(value, dtype=np.float64)
         except (TypeError, ValueError, OverflowError) as error:
             raise HistoryError(
                 f"The metric {name!r} of {type(state).__name__} is a {type(value).__name__}; it "
-                "must be a number or a short list of numbers."
+                "must be a number, a short list of numbers, or a number for each client."
             ) from error
         if numbers.ndim:
             metrics[str(name)] = tuple(n if math.isfinite(n) else None for n in numbers.flat)

@@ -1,7 +1,6 @@
 """Reports from histories on disk: tables, figures, one HTML page, TensorBoard event files.
 
-Figures need matplotlib and the page plotly, which the extra `sim` brings; both are imported only
-when a report is written.
+Figures need matplotlib, which the extra `sim` brings; it is imported only when a report is written.
 """
 
 from fedhaw.reports.comparison import Comparison, Group, Reach, Spread, compare, load

@@ -80,17 +80,26 @@ class Group:
         """(T,) the rounds done, counted from 1."""
         return self.runs[0].rounds.astype(np.float64) + 1
 
+    @cached_property
+    def _values(self) -> dict[str, Vector]:
+        return {}
+
     def values(self, metric: Metric) -> Vector:
-        """(S, T) the metric of every seed in every round."""
-        return np.stack([metric.read(run) for run in self.runs])
+        """(S, T) the metric of every seed in every round, read once."""
+        if metric.key not in self._values:
+            self._values[metric.key] = np.stack([metric.read(run) for run in self.runs])
+        return self._values[metric.key]
 
     def per_round(self, metric: Metric) -> tuple[Vector, Vector]:
         """(T,) the mean over seeds and (T,) the spread, NaN where there are no two seeds."""
-        columns = [Spread.of(column) for column in self.values(metric).T]
-        return (
-            np.array([column.mean for column in columns]),
-            np.array([column.std for column in columns]),
-        )
+        values = self.values(metric)
+        known = np.isfinite(values)
+        seeds = known.sum(axis=0)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            mean = np.where(known, values, 0.0).sum(axis=0) / seeds
+            squares = np.where(known, values - mean, 0.0) ** 2
+            spread = np.sqrt(squares.sum(axis=0) / (seeds - 1))
+        return mean, np.where(seeds > 1, spread, np.nan)
 
     def final(self, metric: Metric = ACCURACY) -> Spread:
         """Over seeds, of the last value that was measured."""
@@ -120,19 +129,42 @@ class Group:
                 seconds.append(float(spent[: hits[0] + 1].sum()))
         return Reach(Spread.of(rounds), Spread.of(seconds), len(rounds), len(self.runs))
 
-    def mean_weights(self) -> tuple[Vector, History, str]:
-        """(T, K) client weights: the mean over seeds, or the first seed's if their splits differ.
+    def mean_by_client(self, name: str | None = None) -> tuple[Vector, History, str]:
+        """(T, K) a number a client: the mean over seeds, or the first seed's if splits differ.
 
         Also the run whose clients these are, and what to add to a title.
+
+        Args:
+            name: of what the rule learnt of each client; None for the client's weight.
         """
-        first = self.runs[0]
+        first, nothing = self.runs[0], np.full((len(self.rounds), 0), np.nan)
+        each = [run.weights if name is None else run.client_metrics.get(name) for run in self.runs]
         if not _same_split(self.runs):
-            return first.weights, first, f" (seed {first.seed})"
-        stacked = np.stack([run.weights for run in self.runs])
+            return nothing if each[0] is None else each[0], first, f" (seed {first.seed})"
+        there = [values for values in each if values is not None]
+        if not there:
+            return nothing, first, ""
+        stacked = np.stack(there)
         present = np.isfinite(stacked).sum(axis=0)
         total = np.nansum(stacked, axis=0)
         mean = np.divide(total, present, out=np.full(total.shape, np.nan), where=present > 0)
         return mean, first, ""
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What the server had to say of its rounds, a sentence each, seed by seed."""
+        sentences = []
+        for run in self.runs:
+            notes: dict[str, list[int]] = {}
+            for record in run.records:
+                if record.note:
+                    notes.setdefault(record.note, []).append(record.round + 1)
+            for note, rounds in notes.items():
+                when = f"round {rounds[0]}"
+                if len(rounds) > 1:
+                    when = f"{len(rounds)} rounds, the first of them {rounds[0]}"
+                sentences.append(f"{self.label}, seed {run.seed}, {when}: {note}.")
+        return tuple(sentences)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,13 +205,18 @@ class Comparison:
         return tuple(
             metric
             for metric in metrics
-            if any(np.isfinite(metric.read(run)).any() for run in self.runs)
+            if any(np.isfinite(group.values(metric)).any() for group in self.groups)
         )
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What the servers had to say of their rounds."""
+        return tuple(sentence for group in self.groups for sentence in group.said)
 
     @property
     def loses_uploads(self) -> bool:
         """Whether any upload was lost in any run."""
-        return any(np.nansum(LOST.read(run)) > 0 for run in self.runs)
+        return any(np.nansum(group.values(LOST)) > 0 for group in self.groups)
 
     @property
     def same_split(self) -> bool:

@@ -21,12 +21,18 @@ from fedhaw.reports.holdings import draw_holdings
 from fedhaw.reports.metrics import ACCURACY, LOST, Metric, learnt
 from fedhaw.reports.names import file_name
 from fedhaw.reports.styles import Style, styles
+from fedhaw.reports.thinning import telling_rounds, telling_rounds_of_many
 
 WIDTH = 7.16
 """Inches: two columns of a letter."""
 
 MOST_NAMED = 8
 """With more numbers in a list than this, their lines are told apart by shade alone."""
+
+MOST_BARS = 200
+"""Beyond so many rounds, losses are an area in place of bars."""
+
+LOSSES = "#7d8794"
 
 # Cividis reads the same with any colour vision and in grey; its last yellows are too pale here.
 SHARE_COLOURS = ListedColormap(matplotlib.colormaps["cividis"](np.linspace(0, 0.88, 256)))
@@ -93,7 +99,9 @@ def draw_all(comparison: Comparison, notice: str | None = None) -> tuple[Picture
                 continue
             if notice:
                 figure.suptitle(notice, fontsize=8.5, color="#8a3b00", style="italic", wrap=True)
-            pictures.append(Picture(name, _saved(figure, "png"), _saved(figure, "pdf")))
+            png = _saved(figure, "png")
+            figure.set_layout_engine("none")  # everything has found its place
+            pictures.append(Picture(name, png, _saved(figure, "pdf")))
     return tuple(pictures)
 
 
@@ -203,8 +211,8 @@ def _whose(comparison: Comparison) -> str:
 
 def _draw_band(axes: Axes, group: Group, style: Style, metric: Metric = ACCURACY) -> None:
     mean, std = (part * metric.notation.factor for part in group.per_round(metric))
-    measured = np.isfinite(mean)
-    rounds, mean, std = group.rounds[measured], mean[measured], np.nan_to_num(std[measured])
+    shown = telling_rounds(mean[None])
+    rounds, mean, std = group.rounds[shown], mean[shown], np.nan_to_num(std[shown])
     front = 4 if group.rule == "fedhaw" else 3
     axes.plot(
         rounds,
@@ -229,18 +237,19 @@ def _draw_losses(axes: Axes, comparison: Comparison) -> None:
     longest = max(comparison.groups, key=lambda group: len(group.rounds))
     everywhere = lines[longest.label]
     alike = all(np.array_equal(line, everywhere[: len(line)]) for line in lines.values())
-    if alike:
-        axes.bar(longest.rounds, everywhere, width=0.8, color="#7d8794", zorder=3)
+    if alike and len(everywhere) <= MOST_BARS:
+        axes.bar(longest.rounds, everywhere, width=0.8, color=LOSSES, zorder=3)
+    elif alike:
+        shown = telling_rounds(everywhere[None])
+        axes.fill_between(
+            longest.rounds[shown], everywhere[shown], step="mid", color=LOSSES, linewidth=0
+        )
     else:
         style_of = styles(comparison)
         for group in comparison.groups:
-            axes.step(
-                group.rounds,
-                lines[group.label],
-                where="mid",
-                color=style_of[group.label].light,
-                lw=1,
-            )
+            line, colour = lines[group.label], style_of[group.label].light
+            shown = telling_rounds(line[None])
+            axes.step(group.rounds[shown], line[shown], where="mid", color=colour, lw=1)
     many = any(len(group.runs) > 1 for group in comparison.groups)
     axes.set_ylabel("Lost uploads\n(mean of seeds)" if many else "Lost uploads")
     axes.set_ylim(bottom=0)
@@ -248,10 +257,11 @@ def _draw_losses(axes: Axes, comparison: Comparison) -> None:
 
 
 def _draw_clients(axes: Axes, group: Group, colours: ScalarMappable) -> None:
-    weights, run, whose = group.mean_weights()
+    weights, run, whose = group.mean_by_client()
     shares = np.nan_to_num(run.shares * 100)
+    shown = telling_rounds_of_many(weights.T)
     for index in np.argsort(shares):
-        present = np.isfinite(weights[:, index])
+        present = shown[np.isfinite(weights[shown, index])]
         axes.plot(
             group.rounds[present],
             weights[present, index] * 100,
@@ -272,10 +282,11 @@ def _lists(group: Group, name: str) -> Vector:
 def _draw_list(axes: Axes, group: Group, style: Style, name: str) -> None:
     values = _lists(group, name)
     count = values.shape[1]
+    shown = telling_rounds_of_many(values.T)
     for place in range(count):
         axes.plot(
-            group.rounds,
-            values[:, place],
+            group.rounds[shown],
+            values[shown, place],
             color=style.light,
             alpha=1.0 if count == 1 else 0.35 + 0.65 * place / (count - 1),
             linewidth=1.3,

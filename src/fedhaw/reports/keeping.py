@@ -74,7 +74,7 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 def _rounded_metric(value: Learnt) -> Learnt:
     if isinstance(value, tuple):
         return tuple(None if number is None else _round(number) for number in value)
-    return _round(value)
+    return _rounded(value) if isinstance(value, Mapping) else _round(value)
 
 
 def _round(value: float) -> float:

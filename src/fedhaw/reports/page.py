@@ -1,6 +1,6 @@
 """One HTML page with everything in it: data, plots, table, and the library that draws.
 
-The page asks nothing of the network. Its content policy lets only its own two scripts run, by
+The page asks nothing of the network. Its content policy lets only its own scripts run, by
 their checksums, and every text that comes from a file is escaped, so a run may be called anything.
 """
 
@@ -8,27 +8,22 @@ import base64
 import hashlib
 import html
 import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any
 
-import numpy as np
-
-from fedhaw.reports.comparison import Comparison, Group
+from fedhaw.reports.comparison import Comparison
 from fedhaw.reports.labels import readable
-from fedhaw.reports.metrics import LOST, SERVER, TRAIN, Metric
-from fedhaw.reports.styles import Style, styles
+from fedhaw.reports.page_data import page_data
 from fedhaw.reports.table_formats import to_html
 from fedhaw.reports.tables import Table
 
-MOST_CLIENTS = 60
-"""Lines in one panel of client weights; beyond that, the clients with most data are drawn."""
+SCRIPTS = ("uplot.min.js", "plots.js", "page.js")
 
-REMARKS = {
-    LOST.key: "Uploads that did not arrive; the server went on with the model it had sent.",
-}
+MOST_SAID = 12
+"""What servers said beyond so many sentences is counted and not shown."""
 
 
 def to_page(
@@ -47,122 +42,28 @@ def to_page(
         notice: a banner above everything.
         files_beside: relative addresses of files to offer for download.
     """
-    from plotly.offline import get_plotlyjs
-
-    assets = files("fedhaw.reports") / "assets"
-    plotly = _inline_script(get_plotlyjs())
-    script = _inline_script((assets / "page.js").read_text(encoding="utf-8"))
-    return Template((assets / "page.html").read_text(encoding="utf-8")).substitute(
-        hashes=f"{_checksum(plotly)} {_checksum(script)}",
-        css=(assets / "page.css").read_text(encoding="utf-8"),
+    scripts = [_inline_script(_asset(name)) for name in SCRIPTS]
+    return Template(_asset("page.html")).substitute(
+        hashes=" ".join(map(_checksum, scripts)),
+        css=_asset("uplot.min.css") + _asset("page.css"),
         title=html.escape(title),
         lead=html.escape(_lead(comparison)),
         notice=f'<p class="notice" role="note">{html.escape(notice)}</p>' if notice else "",
         tiles=_tiles(table),
         table=to_html(table),
         notes="".join(f'<p class="note">{html.escape(note)}</p>' for note in table.notes),
+        said=_said(comparison),
         settings=_settings(comparison),
         footer=_footer(comparison, files_beside),
         data=_inline_json(page_data(comparison)),
-        plotly=plotly,
-        script=script,
+        # The library's licence asks to go with every copy.
+        scripts=f"<!--\n{_asset('uplot.LICENSE')}\n-->\n"
+        + "\n".join(f"<script>{script}</script>" for script in scripts),
     )
 
 
-def page_data(comparison: Comparison) -> dict[str, Any]:
-    """What the page's script draws; rules are known by their place in `rules`."""
-    style_of = styles(comparison)
-    lost = [_numbers(group.per_round(LOST)[0]) for group in comparison.groups]
-    clients, remark = _weights(comparison)
-    return {
-        "rules": [
-            {
-                "label": group.label,
-                "rule": group.rule,
-                "light": style_of[group.label].light,
-                "dark": style_of[group.label].dark,
-                "dash": _dash(style_of[group.label]),
-                "seeds": list(group.seeds),
-                "rounds": [int(number) for number in group.rounds],
-            }
-            for group in comparison.groups
-        ],
-        "lastRound": max(int(group.rounds[-1]) for group in comparison.groups),
-        "metrics": [
-            {
-                "key": metric.key,
-                "title": metric.title,
-                "heading": metric.notation.titled(metric.title),
-                "log": _spans_decades(comparison, metric),
-                "note": REMARKS.get(metric.key, ""),
-                "series": [_series(group, metric) for group in comparison.groups],
-            }
-            for metric in comparison.metrics
-        ],
-        "lost": lost if comparison.loses_uploads else None,
-        "lostAlike": all(
-            one[: len(other)] == other[: len(one)] for one in lost for other in lost[:1]
-        ),
-        "weights": clients,
-        "weightsNote": remark,
-        "holdings": _holdings(comparison),
-    }
-
-
-def _spans_decades(comparison: Comparison, metric: Metric) -> bool:
-    """Whether one rule's times would press all the others' onto the axis."""
-    means = [group.mean(metric).mean for group in comparison.groups]
-    positive = [mean for mean in means if mean > 0]
-    return metric in (SERVER, TRAIN) and bool(positive) and max(positive) > 100 * min(positive)
-
-
-def _series(group: Group, metric: Metric) -> dict[str, Any] | None:
-    values = group.values(metric)
-    if not np.isfinite(values).any():
-        return None
-    factor, text = metric.notation.factor, metric.notation.text
-    mean, spread = group.per_round(metric)
-    return {
-        "mean": _numbers(mean * factor),
-        "spread": _numbers(spread * factor) if np.isfinite(spread).any() else None,
-        "seeds": [_numbers(row * factor) for row in values],
-        "text": [
-            f"{text(m)} ± {text(s)}" if math.isfinite(s) else text(m)
-            for m, s in zip(mean, spread, strict=True)
-        ],
-    }
-
-
-def _weights(comparison: Comparison) -> tuple[list[dict[str, Any]], str]:
-    panels, most = [], 0
-    for index, group in enumerate(comparison.groups):
-        weights, run, whose = group.mean_weights()
-        if not np.isfinite(weights).any():
-            continue
-        order = np.argsort(-np.nan_to_num(run.shares), kind="stable")[:MOST_CLIENTS]
-        most = max(most, len(run.clients))
-        panels.append(
-            {
-                "rule": index,
-                "title": group.label + whose,
-                "clients": [run.clients[k] for k in order],
-                "shares": _numbers(run.shares[order]),
-                "weights": [_numbers(weights[:, k]) for k in order],
-            }
-        )
-    if most > MOST_CLIENTS:
-        return panels, f"The {MOST_CLIENTS} clients with most data, of {most}."
-    return panels, ""
-
-
-def _holdings(comparison: Comparison) -> dict[str, Any] | None:
-    run = comparison.runs[0]
-    if run.label_counts is None or not run.label_counts.any():
-        return None
-    note = "Samples of each class held by each client."
-    if not comparison.same_split:
-        note += f" This is {comparison.groups[0].label}, seed {run.seed}; other runs differ."
-    return {"clients": list(run.clients), "counts": run.label_counts.tolist(), "note": note}
+def _asset(name: str) -> str:
+    return (files("fedhaw.reports") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _lead(comparison: Comparison) -> str:
@@ -171,7 +72,7 @@ def _lead(comparison: Comparison) -> str:
     seeds = sorted({run.seed for run in comparison.runs})
     longest = max(len(group.rounds) for group in groups)
     parts = [
-        str(first.get("data", "")),
+        Path(first.get("data", "")).name,
         f"{len(groups)} {'rule' if len(groups) == 1 else 'rules'}",
         f"{len(comparison.runs[0].clients)} clients",
         f"{longest} {'round' if longest == 1 else 'rounds'}",
@@ -198,6 +99,23 @@ def _tiles(table: Table) -> str:
             f'<span class="who">{html.escape(names)}</span></li>'
         )
     return "\n".join(tiles)
+
+
+def _said(comparison: Comparison) -> str:
+    """What the servers had to say of their rounds, such as whom they stopped trusting and when."""
+    said = comparison.said
+    if not said:
+        return ""
+    shown = (
+        said
+        if len(said) <= MOST_SAID
+        else (*said[: MOST_SAID - 1], f"And {len(said) - MOST_SAID + 1} more.")
+    )
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in shown)
+    return (
+        '<section class="card" aria-labelledby="said-title">'
+        f'<h2 id="said-title">What the server said</h2><ul class="said">{items}</ul></section>'
+    )
 
 
 def _settings(comparison: Comparison) -> str:
@@ -235,15 +153,6 @@ def _footer(comparison: Comparison, files_beside: Sequence[str]) -> str:
     versions = sorted({run.run.fedhaw for run in comparison.runs})
     made = f"Made by fedhaw from {len(comparison.runs)} histories of fedhaw {', '.join(versions)}."
     return html.escape(made) + (f" Beside this page: {links}." if links else "")
-
-
-def _dash(style: Style) -> str:
-    return ",".join(f"{length:g}px" for length in style.dash) or "solid"
-
-
-def _numbers(values: Iterable[float]) -> list[float | None]:
-    """Six significant digits, more than any plot shows; JSON has no NaN."""
-    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
 
 
 def _inline_json(value: Any) -> str:

@@ -99,11 +99,11 @@ def scalars(record: RoundRecord) -> dict[str, float]:
         found |= {f"{place}/{name}": value for name, value in inside.items()}
     for name, value in record.metrics.items():
         tag = f"rule/{name}" if name in found else name
-        if isinstance(value, tuple):
-            numbered = enumerate(value)
-            found |= {f"{tag}/{n}": number for n, number in numbered if number is not None}
-        else:
+        if isinstance(value, float):
             found[tag] = value
+            continue
+        several = value.items() if isinstance(value, Mapping) else enumerate(value)
+        found |= {f"{tag}/{which}": number for which, number in several if number is not None}
     return found
 
 

@@ -35,9 +35,9 @@ Vector: TypeAlias = NDArray[np.float64]
 Client: TypeAlias = Hashable
 """A client's name. Coefficients follow the name, never the position in a round."""
 
-Metrics: TypeAlias = Mapping[str, float | Vector]
-"""What a rule learnt in a round: a number, or a few, by name. Nothing between a rule and the page
-that draws them knows these names."""
+Metrics: TypeAlias = Mapping[str, float | Vector | Mapping[Client, float]]
+"""What a rule learnt in a round: a number, or a few, or one for each client, by name. Nothing
+between a rule and the page that draws them knows these names."""
 
 
 Needs: TypeAlias = Literal["sum", "clients"]

@@ -109,6 +109,7 @@ class FedHAWAutoState:
             "gamma": self.gamma,
             "momentum": self.momentum,
             "distrusted": float(len(self.distrusted)),
+            "likeness": _evidence(self).scores(self.distrusted),
         }
 
 

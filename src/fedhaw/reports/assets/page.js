@@ -1,108 +1,69 @@
 "use strict";
-(() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+const Page = (() => {
+  const { element, narrow, shade } = Plots;
   const byId = (id) => document.getElementById(id);
   const root = document.documentElement;
   const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
-  const narrow = window.matchMedia("(max-width: 40rem)");
-  const state = { hidden: new Set(), metric: 0, each: false, theme: null };
+  const state = { hidden: new Set(), metric: null, each: false, theme: null };
+  let data = JSON.parse(byId("data").textContent);
 
-  // Plotly reads a little HTML in its texts; names come from files and are shown as they are.
-  const plain = (text) =>
-    String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const isDark = () => (state.theme ?? (systemDark.matches ? "dark" : "light")) === "dark";
-  const shade = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const colour = (rule) => (isDark() ? rule.dark : rule.light);
-  const shown = () => data.rules.map((_, index) => index).filter((i) => !state.hidden.has(i));
-  const translucent = (hex, alpha) =>
-    `rgba(${[1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)).join(",")},${alpha})`;
+  const shown = () => data.rules.map((_, index) => index).filter((i) => !state.hidden.has(data.rules[i].label));
+  const translucent = (hex, alpha) => hex + Math.round(alpha * 255).toString(16).padStart(2, "0");
+  const metric = () => data.metrics.find((one) => one.key === state.metric) ?? data.metrics[0];
 
-  function element(tag, text, attributes = {}) {
-    const made = document.createElement(tag);
-    if (text) made.textContent = text;
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    return made;
-  }
-
-  function layout(extra) {
-    const axis = {
-      gridcolor: shade("--grid"), linecolor: shade("--line"), zeroline: false, automargin: true,
-      fixedrange: narrow.matches, // on a phone a finger scrolls the page, not the plot
-    };
-    return {
-      font: { family: "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif", size: 12.5, color: shade("--ink") },
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
-      margin: { l: 8, r: 10, t: 12, b: 8 }, autosize: true,
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: shade("--quiet"), activecolor: shade("--accent") }, dragmode: narrow.matches ? false : "zoom",
-      hoverlabel: { bgcolor: shade("--card"), bordercolor: shade("--line"), font: { color: shade("--ink"), size: 12.5 }, align: "left", namelength: -1 },
-      ...extra,
-      xaxis: { ...axis, ...extra.xaxis }, yaxis: { ...axis, ...extra.yaxis },
-      ...(extra.yaxis2 ? { yaxis2: { ...axis, ...extra.yaxis2 } } : {}),
-    };
-  }
-  const config = () => ({
-    displaylogo: false, responsive: true, displayModeBar: narrow.matches ? false : "hover",
-    // Named one by one: Plotly's own choice has a button that uploads the data.
-    modeBarButtons: [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
-  });
-
-  function roundTraces(metric) {
-    const traces = [];
-    for (const index of shown()) {
-      const rule = data.rules[index];
-      const series = metric.series[index];
-      if (!series) continue;
-      const line = { color: colour(rule), width: rule.rule === "fedhaw" ? 3 : 2, dash: rule.dash };
-      const common = { x: rule.rounds, mode: rule.rounds.length > 1 ? "lines" : "markers", name: plain(rule.label), legendgroup: rule.label, meta: rule.label, connectgaps: true };
-      if (state.each) {
-        series.seeds.forEach((values, at) => traces.push({
-          ...common, y: values, line: { ...line, width: 1.5 }, opacity: 0.85,
-          hovertemplate: `%{y:.5~g} (seed ${plain(rule.seeds[at])})`,
-        }));
-        continue;
+  function roundLines(metric) {
+    return shown().filter((index) => metric.series[index]).flatMap((index) => {
+      const [rule, series] = [data.rules[index], metric.series[index]];
+      const line = { rule, colour: colour(rule), dash: rule.dash, label: rule.label, values: series.mean };
+      if (state.each && series.seeds) {
+        return series.seeds.map((values, at) => ({ ...line, label: `${rule.label}, seed ${rule.seeds[at]}`, values, width: 1.5 }));
       }
-      if (series.spread) {
-        const { x, y } = band(rule.rounds, series, metric.log);
-        traces.push({ x, y, mode: "lines", fill: "toself", fillcolor: translucent(colour(rule), 0.15), line: { width: 0 }, hoverinfo: "skip", meta: rule.label, name: plain(rule.label) });
-      }
-      traces.push({ ...common, y: series.mean, line, text: series.text, hovertemplate: "%{text}" });
-    }
-    return traces;
+      line.width = rule.rule === "fedhaw" ? 3 : 2;
+      if (!series.spread) return [line];
+      // A logarithmic axis has no place for zero: there the band ends at a tenth of the mean.
+      const edge = (sign) => series.mean.map((mean, at) => {
+        if (mean === null) return null;
+        const value = mean + sign * (series.spread[at] ?? 0);
+        return metric.log ? Math.max(value, mean / 10) : value;
+      });
+      return [{ ...line, low: edge(-1), high: edge(1), shadow: translucent(line.colour, 0.15), spread: series.spread }];
+    });
   }
 
-  // One closed outline: up along mean + spread, back along mean - spread.
-  function band(rounds, series, log) {
-    const at = rounds.map((_, i) => i).filter((i) => series.mean[i] !== null);
-    // A logarithmic axis has no place for zero: there the band ends at a tenth of the mean.
-    const kept = (value, mean) => (log ? Math.max(value, mean / 10) : value);
-    const edge = (sign) => at.map((i) => kept(series.mean[i] + sign * (series.spread[i] ?? 0), series.mean[i]));
-    const there = at.map((i) => rounds[i]);
-    return { x: [...there, ...there.slice().reverse()], y: [...edge(1), ...edge(-1).reverse()] };
-  }
-
-  function lostTraces() {
-    const visible = shown().filter((index) => data.lost[index]);
-    const trace = (index, extra) => ({ x: data.rules[index].rounds, y: data.lost[index], yaxis: "y2", hovertemplate: "%{y:.2~f} lost", ...extra });
-    if (data.lostAlike) {
-      return visible.slice(0, 1).map((index) => trace(index, { type: "bar", name: "uploads", marker: { color: shade("--bars") } }));
+  function lostLines(lost) {
+    const visible = shown().filter((index) => lost.series[index]);
+    const alike = { label: "uploads lost", colour: shade("--bars"), fill: shade("--bars"), width: 0 };
+    if (data.lostAlike && visible.length) {
+      const longest = visible.reduce((a, b) => (lost.series[b].mean.length > lost.series[a].mean.length ? b : a));
+      const few = lost.rounds.length <= 200;
+      return [{ ...alike, values: lost.series[longest].mean, bars: few, steps: !few }];
     }
-    return visible.map((index) => trace(index, { mode: "lines", line: { color: colour(data.rules[index]), width: 1.2, shape: "hvh" }, name: plain(data.rules[index].label), meta: data.rules[index].label }));
+    return visible.map((index) => ({ label: data.rules[index].label, colour: colour(data.rules[index]), width: 1.2, steps: true, values: lost.series[index].mean }));
   }
 
   function drawRounds() {
-    const metric = data.metrics[state.metric];
-    const lossy = data.lost && metric.key !== "lost";
-    const traces = roundTraces(metric);
-    if (lossy) traces.push(...lostTraces());
-    Plotly.react("plot-rounds", traces, layout({
-      hovermode: narrow.matches ? "closest" : "x unified", bargap: 0.25,
-      margin: { l: 8, r: 10, t: narrow.matches ? 8 : 30, b: 8 },
-      xaxis: { title: { text: "Communication round" }, unifiedhovertitle: { text: "Round %{x}" }, anchor: lossy ? "y2" : "y", range: [0, data.lastRound + Math.max(0.6, data.lastRound / 100)] },
-      yaxis: { title: { text: plain(metric.heading) + (metric.log ? ", log scale" : "") }, type: metric.log ? "log" : "linear", ...(metric.log ? { dtick: 1, exponentformat: "none" } : {}), domain: lossy ? [0.27, 1] : [0, 1] },
-      ...(lossy ? { yaxis2: { title: { text: "Lost" }, domain: [0, 0.17], rangemode: "tozero", nticks: 4 } } : {}),
-    }), config());
-    const silent = shown().filter((i) => !metric.series[i]).map((i) => data.rules[i].label);
-    byId("rounds-note").textContent = [metric.note, silent.length ? `Not recorded for ${silent.join(", ")}.` : ""].filter(Boolean).join(" ");
+    const chosen = metric();
+    const lost = data.metrics.find((one) => one.key === data.lost && one !== chosen);
+    byId("plot-lost").hidden = !lost;
+    if (!chosen) return;
+    const words = (notation) => (line, at) => {
+      const mean = Plots.written(line.values[at], notation);
+      const spread = line.spread?.[at];
+      return spread == null ? mean : `${mean} ± ${Plots.written(spread, notation)}`;
+    };
+    Plots.curves(byId("plot-rounds"), {
+      rounds: chosen.rounds, lines: roundLines(chosen), heading: chosen.heading + (chosen.log ? ", log scale" : ""),
+      log: chosen.log, last: data.lastRound, said: words(chosen), sync: "rounds", quiet: Boolean(lost),
+    });
+    if (lost) {
+      Plots.curves(byId("plot-lost"), {
+        rounds: lost.rounds, lines: lostLines(lost), heading: "Lost", floor: true, last: data.lastRound, said: words(lost), sync: "rounds",
+      });
+    }
+    const silent = shown().filter((i) => !chosen.series[i]).map((i) => data.rules[i].label);
+    byId("rounds-note").textContent = [chosen.note, silent.length ? `Not recorded for ${silent.join(", ")}.` : "", data.thinned].filter(Boolean).join(" ");
   }
 
   function mixed(share, largest) {
@@ -114,42 +75,45 @@
     return `rgb(${[1, 3, 5].map((at) => Math.round(channel(from, at) * (1 - part) + channel(to, at) * part)).join(",")})`;
   }
 
-  function drawWeights() {
-    if (!data.weights.length) return;
-    byId("weights-card").hidden = false;
-    const holder = byId("weights");
-    const largest = Math.max(...data.weights.flatMap((panel) => panel.shares.map((s) => s ?? 0)));
-    const top = Math.max(...data.weights.flatMap((panel) => panel.weights.flat().map((w) => w ?? 0)));
-    byId("ramp-low").textContent = "0 %";
-    byId("ramp-high").textContent = `${(largest * 100).toFixed(0)} %`;
-    byId("weights-note").textContent = data.weightsNote;
-    // All panels first: a plot takes the width its panel has when it is drawn.
-    const boxes = data.weights.map((panel, at) => {
-      let box = byId(`weights-${at}`);
-      if (!box) {
-        const outer = element("div", "", { "data-label": data.rules[panel.rule].label });
-        outer.append(element("h3", panel.title));
-        box = element("div", "", { id: `weights-${at}`, class: "plot", role: "img", "aria-label": `Client weights of ${panel.title}` });
-        outer.append(box);
-        holder.append(outer);
-      }
-      box.parentElement.hidden = state.hidden.has(panel.rule);
-      return box;
+  // What there is of each client, one card a quantity, one panel a rule.
+  function drawClients() {
+    const holder = byId("clients");
+    data.clients.forEach((quantity, which) => {
+      const card = byId(`clients-${which}`) ?? clientCard(quantity, which);
+      const panels = card.querySelector(".panels");
+      const largest = Math.max(0, ...quantity.panels.flatMap((panel) => panel.shares.map((s) => s ?? 0)));
+      card.querySelector(".high").textContent = `${(largest * 100).toFixed(0)} %`;
+      card.querySelector(".more").textContent = quantity.note;
+      // All panels first: a plot takes the width its panel has when it is drawn.
+      const boxes = quantity.panels.map((panel, at) => {
+        let outer = panels.children[at];
+        if (!outer) {
+          panels.append((outer = element("div", "", { "data-label": data.rules[panel.rule].label })));
+          outer.append(element("h3", panel.title), Plots.box(`clients-${which}-${at}`, { "aria-label": `${quantity.title}: ${panel.title}` }));
+        }
+        outer.hidden = state.hidden.has(data.rules[panel.rule].label);
+        return outer.lastElementChild;
+      });
+      quantity.panels.forEach((panel, at) => {
+        if (boxes[at].parentElement.hidden) return;
+        Plots.curves(boxes[at], {
+          rounds: panel.rounds, heading: quantity.heading, top: quantity.top, last: data.lastRound, one: true, quiet: true,
+          lines: panel.clients.map((client, k) => ({ label: `client ${client}`, values: panel.values[k], width: 1.6, share: panel.shares[k], colour: mixed(panel.shares[k] ?? 0, largest) })),
+          said: (line, place) => Plots.written(line.values[place], quantity) + (line.share === null ? "" : `, holds ${(line.share * 100).toFixed(2)} % of the data`),
+        });
+      });
+      holder.append(card);
     });
-    data.weights.forEach((panel, at) => {
-      const box = boxes[at];
-      if (box.parentElement.hidden) return;
-      const traces = panel.clients.map((client, k) => ({
-        x: data.rules[panel.rule].rounds, y: panel.weights[k].map((w) => (w === null ? null : w * 100)),
-        mode: data.rules[panel.rule].rounds.length > 1 ? "lines" : "markers", connectgaps: true, name: plain(client), line: { width: 1.8, color: mixed(panel.shares[k] ?? 0, largest) },
-        hovertemplate: `client ${plain(client)}: %{y:.2f} %<br>${panel.shares[k] === null ? "" : `holds ${(panel.shares[k] * 100).toFixed(2)} % of the data`}<extra>round %{x}</extra>`,
-      }));
-      Plotly.react(box, traces, layout({
-        hovermode: "closest", xaxis: { nticks: 6, range: [0, data.lastRound + 0.6] },
-        yaxis: { title: { text: "Weight (%)" }, range: [0, top * 105] },
-      }), { ...config(), displayModeBar: false });
-      Plotly.Plots.resize(box); // one that was drawn before, in another company
-    });
+  }
+
+  function clientCard(quantity, which) {
+    const card = element("section", "", { class: "card", id: `clients-${which}`, "aria-labelledby": `clients-title-${which}` });
+    const note = element("p", "One line a client, coloured by its share of the data: ", { class: "note" });
+    const ramp = element("span", "", { class: "ramp" });
+    ramp.append(element("span", "0 %"), element("span", "", { class: "shades", "aria-hidden": "true" }), element("span", "", { class: "high" }));
+    note.append(ramp, " ", element("span", "", { class: "more" }));
+    card.append(element("h2", quantity.title, { id: `clients-title-${which}` }), note, element("div", "", { class: "panels" }));
+    return card;
   }
 
   function drawHoldings() {
@@ -158,34 +122,27 @@
     byId("holdings-card").hidden = false;
     byId("holdings-note").textContent = held.note;
     const box = byId("plot-holdings");
-    const row = held.clients.length > 40 ? 9 : 26;
-    box.style.height = `${Math.min(90 + row * held.clients.length, 900)}px`;
-    const few = held.counts[0].length <= 12 && held.clients.length <= 30;
-    Plotly.react(box, [{
-      type: "heatmap", z: held.counts.map((counts) => counts.map((n) => (n ? Math.sqrt(n) : null))),
-      customdata: held.counts, x: held.counts[0].map((_, c) => String(c)), y: held.clients.map(plain),
-      text: few ? held.counts.map((counts) => counts.map((n) => (n ? String(n) : ""))) : undefined,
-      texttemplate: few ? "%{text}" : undefined, textfont: { size: narrow.matches ? 9 : 12, color: shade("--ink") },
-      colorscale: [[0, shade("--card")], [1, shade("--heat")]], zmin: 0, showscale: false, xgap: 2, ygap: 2,
-      hovertemplate: "client %{y}, class %{x}: %{customdata} samples<extra></extra>",
-    }], layout({
-      xaxis: { title: { text: "Class" }, type: "category", showgrid: false },
-      yaxis: { title: { text: "Client" }, type: "category", autorange: "reversed", showgrid: false },
-    }), { ...config(), displayModeBar: false });
+    const row = held.clients.length > 40 ? 9 : 24;
+    box.style.height = `${Math.min(44 + row * held.clients.length, 900)}px`;
+    box.redraw = () => Plots.areas(box, {
+      rows: held.clients, columns: held.counts[0].map((_, c) => String(c)), counts: held.counts, across: "Class", down: "Client",
+      said: (r, c) => `client ${held.clients[r]}, class ${c}: ${held.counts[r][c]} samples`,
+    });
+    box.redraw();
   }
 
   function buildRules() {
     const holder = byId("rules");
-    data.rules.forEach((rule, index) => {
+    holder.replaceChildren(...data.rules.map((rule) => {
       const button = element("button", "", { type: "button", "aria-pressed": "true", "data-label": rule.label });
       button.innerHTML = '<svg width="28" height="10" aria-hidden="true"><line x1="0" y1="5" x2="28" y2="5" stroke-width="3"/></svg>';
       button.append(element("span", rule.label));
       button.addEventListener("click", () => {
-        if (!state.hidden.delete(index)) state.hidden.add(index);
+        if (!state.hidden.delete(rule.label)) state.hidden.add(rule.label);
         draw();
       });
-      holder.append(button);
-    });
+      return button;
+    }));
     const all = element("button", "Show all", { type: "button", id: "all" });
     all.addEventListener("click", () => { state.hidden.clear(); draw(); });
     holder.append(all);
@@ -193,17 +150,22 @@
 
   function paintRules() {
     document.querySelectorAll("#rules button[data-label]").forEach((button, index) => {
-      button.setAttribute("aria-pressed", String(!state.hidden.has(index)));
+      button.setAttribute("aria-pressed", String(!state.hidden.has(data.rules[index].label)));
       const line = button.querySelector("line");
       line.setAttribute("stroke", colour(data.rules[index]));
-      line.setAttribute("stroke-dasharray", data.rules[index].dash === "solid" ? "none" : data.rules[index].dash.replace(/px/g, ""));
+      line.setAttribute("stroke-dasharray", data.rules[index].dash.join(",") || "none");
     });
     byId("all").hidden = state.hidden.size === 0;
     document.querySelectorAll("tbody tr[data-label]").forEach((row) => {
-      const index = data.rules.findIndex((rule) => rule.label === row.dataset.label);
-      row.hidden = state.hidden.has(index);
-      row.querySelector(".swatch").style.background = colour(data.rules[index]);
+      const rule = data.rules.find((one) => one.label === row.dataset.label);
+      row.hidden = state.hidden.has(rule.label);
+      row.querySelector(".swatch").style.background = colour(rule);
     });
+  }
+
+  function buildMetrics() {
+    byId("metric").replaceChildren(...data.metrics.map((one) => element("option", one.title, { value: one.key })));
+    if (metric()) byId("metric").value = metric().key;
   }
 
   function sortable() {
@@ -229,17 +191,18 @@
     byId("theme").setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
     paintRules();
     drawRounds();
-    drawWeights();
+    drawClients();
     drawHoldings();
   }
 
-  data.metrics.forEach((metric, index) => byId("metric").append(element("option", metric.title, { value: index })));
-  byId("metric").addEventListener("change", (event) => { state.metric = Number(event.target.value); draw(); });
+  byId("metric").addEventListener("change", (event) => { state.metric = event.target.value; draw(); });
   byId("seeds").addEventListener("change", (event) => { state.each = event.target.value === "each"; draw(); });
   byId("theme").addEventListener("click", () => { state.theme = isDark() ? "light" : "dark"; draw(); });
   systemDark.addEventListener("change", draw);
   narrow.addEventListener("change", draw);
+  ["plot-rounds", "plot-lost", "plot-holdings"].forEach((id) => Plots.watch(byId(id)));
   buildRules();
+  buildMetrics();
   sortable();
   draw();
   root.dataset.ready = "yes";
