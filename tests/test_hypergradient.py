@@ -13,6 +13,7 @@ import fedhaw
 from fedhaw.data import from_arrays
 from fedhaw.hypergradient import Models, log_shares
 from fedhaw.rules import InvalidClientModel, InvalidRound, InvalidRule, Round, Rule
+from fedhaw.rules.fedhaw import FedHAWState
 
 ETA, ETA_GAMMA, ETA_LAMBDA = 0.1, 1e-3, 1e-2
 MEAN: dict[str, Any] = {
@@ -106,7 +107,7 @@ def test_hypergradients_are_those_of_fedhaw() -> None:
     np.testing.assert_allclose(ETA_LAMBDA * slopes["lambda"], to_lambda, rtol=1e-8)
 
 
-def replace_model(last: Round, state: fedhaw.rules.FedHAWState) -> Round:
+def replace_model(last: Round, state: FedHAWState) -> Round:
     """A round that follows `state`, whose clients move as they did before."""
     w = np.exp(state.gamma) * state.weights @ state.previous
     return replace(last, global_model=w, client_models=w + last.client_models - last.global_model)

@@ -6,48 +6,34 @@ from typing import TYPE_CHECKING
 
 from fedhaw.checkpoints import CheckpointError
 from fedhaw.errors import FedhawError, MissingExtra
+from fedhaw.files import FileWriteError
 from fedhaw.history import History, HistoryError
+from fedhaw.names import UnknownName
 from fedhaw.rules import (
-    LDAWA,
-    MIFA,
-    RFA,
-    Clipped,
-    FedAdagrad,
-    FedAdam,
-    FedAdp,
-    FedAU,
-    FedAvg,
-    FedAvgArrivals,
-    FedAvgM,
-    FedAWA,
-    FedExP,
-    FedHAW,
-    FedHAWAuto,
-    FedHyperG,
-    FedLAW,
-    FedLWS,
-    FedVARP,
-    FedYogi,
     InvalidClientModel,
     InvalidRound,
     InvalidRule,
-    Krum,
     LengthGuard,
-    Median,
-    MultiKrum,
     Round,
     Rule,
     State,
-    TrimmedMean,
     aggregate_surviving,
     load_state,
     save_state,
 )
-from fedhaw.uplink import BurstyUplink, LetterUplink, RecordedUplink
+from fedhaw.rules import table as _table
+from fedhaw.rules.table import *
+from fedhaw.uplink import BurstyUplink, InvalidUplink, LetterUplink, RecordedUplink
 
 if TYPE_CHECKING:
+    from fedhaw.clients import InvalidUpdate as InvalidUpdate
     from fedhaw.clients import LocalUpdate as LocalUpdate
+    from fedhaw.data import DataError as DataError
     from fedhaw.hypergradient import HypergradientRule as HypergradientRule
+    from fedhaw.models import InvalidMetric as InvalidMetric
+    from fedhaw.models import UnsupportedModule as UnsupportedModule
+    from fedhaw.settings import InvalidSetting as InvalidSetting
+    from fedhaw.simulation import InvalidSimulation as InvalidSimulation
     from fedhaw.simulation import simulate as simulate
 
 __version__ = "0.1.0"
@@ -55,9 +41,15 @@ __version__ = "0.1.0"
 # These need torch, which the rules alone do not; they are imported when first asked for.
 _SIMULATION = {
     "HypergradientRule": "fedhaw.hypergradient",
+    "InvalidMetric": "fedhaw.models",
+    "InvalidSimulation": "fedhaw.simulation",
+    "InvalidUpdate": "fedhaw.clients",
     "LocalUpdate": "fedhaw.clients",
+    "UnsupportedModule": "fedhaw.models",
     "simulate": "fedhaw.simulation",
 }
+# These do not; only they take their time.
+_LATER = {"DataError": "fedhaw.data", "InvalidSetting": "fedhaw.settings"}
 
 
 def _torch_is_installed() -> bool:
@@ -68,59 +60,50 @@ def _torch_is_installed() -> bool:
 
 
 __all__ = [
-    "LDAWA",
-    "MIFA",
-    "RFA",
     "BurstyUplink",
     "CheckpointError",
-    "Clipped",
-    "FedAU",
-    "FedAWA",
-    "FedAdagrad",
-    "FedAdam",
-    "FedAdp",
-    "FedAvg",
-    "FedAvgArrivals",
-    "FedAvgM",
-    "FedExP",
-    "FedHAW",
-    "FedHAWAuto",
-    "FedHyperG",
-    "FedLAW",
-    "FedLWS",
-    "FedVARP",
-    "FedYogi",
+    "DataError",
     "FedhawError",
+    "FileWriteError",
     "History",
     "HistoryError",
     "InvalidClientModel",
     "InvalidRound",
     "InvalidRule",
-    "Krum",
+    "InvalidSetting",
+    "InvalidUplink",
     "LengthGuard",
     "LetterUplink",
-    "Median",
     "MissingExtra",
-    "MultiKrum",
     "RecordedUplink",
     "Round",
     "Rule",
     "State",
-    "TrimmedMean",
+    "UnknownName",
     "__version__",
     "aggregate_surviving",
     "load_state",
     "save_state",
 ]
+__all__ += _table.__all__
 if _torch_is_installed():
-    __all__ += ["HypergradientRule", "LocalUpdate", "simulate"]
+    __all__ += [
+        "HypergradientRule",
+        "InvalidMetric",
+        "InvalidSimulation",
+        "InvalidUpdate",
+        "LocalUpdate",
+        "UnsupportedModule",
+        "simulate",
+    ]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _SIMULATION:
+    place = (_SIMULATION | _LATER).get(name)
+    if place is None:
         raise AttributeError(f"module 'fedhaw' has no attribute {name!r}")
     try:
-        return getattr(import_module(_SIMULATION[name]), name)
+        return getattr(import_module(place), name)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("fedhaw"):
             raise

@@ -28,6 +28,9 @@ _NAMES = {
 }
 """How classes other than rules are called in a history, where lower case is not enough."""
 
+NOT_SET = "not set"
+"""How a setting is shown that a description does not have."""
+
 _MAY_CHANGE = ("rounds", "deadline")
 """Settings of a run that may differ when it goes on."""
 
@@ -134,7 +137,9 @@ def _flat(description: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _printed(flat: Mapping[str, Any], name: str) -> str:
-    return repr(flat[name]) if name in flat else "nothing"
+    if name in flat:
+        return repr(flat[name])
+    return "1" if name.rpartition(".")[2] == "version" else NOT_SET  # see `version`
 
 
 def _differ(one: object, other: object) -> bool:

@@ -1,4 +1,7 @@
-"""The one exception every part of fedhaw raises for a mistake its user can mend."""
+"""The one exception every part of fedhaw raises for a mistake its user can mend.
+
+Its sentences quote what was given by `shown`, so that a long value never drowns one.
+"""
 
 
 class FedhawError(Exception):
@@ -14,3 +17,12 @@ class MissingExtra(FedhawError, AttributeError):
 
     To `hasattr` such a part is not there.
     """
+
+
+def shown(value: object) -> str:
+    """A value in at most 60 characters on one line."""
+    try:
+        text = " ".join(repr(value).split())
+    except (ValueError, RecursionError):  # thousands of digits, or of nested lists
+        return "too long to be shown"
+    return text if len(text) <= 60 else f"{text[:57]}..."

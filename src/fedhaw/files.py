@@ -1,5 +1,6 @@
 """Writing files so that a reader, or a crash, never sees half of one."""
 
+import errno
 import os
 import secrets
 import sys
@@ -109,9 +110,16 @@ def lock(file: IO[bytes], path: Path) -> None:
 def unwritable(path: Path, error: OSError) -> FileWriteError:
     """The sentence to raise when the system says that `path` cannot be written."""
     reason = error.strerror or str(error)
-    return FileWriteError(
-        f"Could not write {path}: {reason}; free some space or choose another folder."
-    )
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            advice = "free some space or choose another folder"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            advice = "ask for the right to write there, or choose another folder"
+        case errno.EISDIR | errno.EEXIST | errno.ENOTDIR:
+            advice = "remove what stands there, or choose another name"
+        case _:
+            advice = "choose another folder"
+    return FileWriteError(f"Could not write {path}: {reason}; {advice}.")
 
 
 def _flush_to_disk(path: Path) -> None:

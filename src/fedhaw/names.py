@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, shown
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def no_such(kind: str, name: str, known: Sequence[str], also: str = OWN) -> str:
         known: every listed name, in order.
         also: what may be given besides.
     """
-    return f"There is no {kind} {name!r}; {advice(name, known, also)}"
+    return f"There is no {kind} {shown(name)}; {advice(name, known, also)}"
 
 
 def advice(name: str, known: Sequence[str], also: str = "") -> str:
@@ -71,7 +71,7 @@ def load(reference: str) -> object:
     place, _, name = reference.rpartition(":")
     if not place or not name.isidentifier():
         raise UnknownName(
-            f"{reference!r} does not say what in the file is meant; write file.py:Name."
+            f"{shown(reference)} does not say what in the file is meant; write file.py:Name."
         )
     module = _load_file(place) if place.endswith(".py") else _load_module(place)
     found: object = getattr(module, name, None)

@@ -24,7 +24,7 @@ from typing import Protocol, Self, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, shown
 
 Lost: TypeAlias = NDArray[np.bool_]
 
@@ -244,7 +244,7 @@ def uplink_of(
     if isinstance(what, Real) and not isinstance(what, bool):
         return LetterUplink(float(what))
     raise InvalidUplink(
-        f"uplink is {what!r}; give None, letter, bursty, the letter's p_e, the path of a "
+        f"uplink is {shown(what)}; give None, letter, bursty, the letter's p_e, the path of a "
         "trace, or an uplink such as BurstyUplink."
     )
 
@@ -261,13 +261,13 @@ def _uniforms(
 
 def _check_probability(name: str, value: float) -> None:
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise InvalidUplink(f"{name} is {value!r}; it must be a probability, 0 to 1.")
+        raise InvalidUplink(f"{name} is {shown(value)}; it must be a probability, 0 to 1.")
 
 
 def _is_heading(cells: list[str], file: Path) -> bool:
     if [cell.lower() for cell in cells] != ["round", "client"]:
         raise InvalidUplink(
-            f"{file} begins with {','.join(cells)[:60]!r}; a trace of lost uploads begins with the "
+            f"{file} begins with {shown(','.join(cells))}; a trace of lost uploads begins with the "
             "heading round,client."
         )
     return True
@@ -277,7 +277,7 @@ def _loss(cells: list[str], place: str) -> tuple[int, int]:
     # Eighteen digits fit 64 bits; isdecimal alone would take other scripts' digits, too.
     if len(cells) != 2 or not all(c.isascii() and c.isdecimal() and len(c) < 19 for c in cells):
         raise InvalidUplink(
-            f"{place} is {','.join(cells)[:60]!r}; it must be two whole numbers from 0, "
+            f"{place} is {shown(','.join(cells))}; it must be two whole numbers from 0, "
             "round,client."
         )
     return int(cells[0]), int(cells[1])

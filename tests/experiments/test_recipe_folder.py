@@ -41,7 +41,7 @@ def test_a_finished_run_of_other_arithmetic_is_not_taken_for_this_one(
     monkeypatch.setattr(fedhaw.FedLWS, "version", 2, raising=False)
     for check in (folder.finished, folder.claim):
         with pytest.raises(
-            RecipeFolderError, match=r"rule\.version = nothing, not 2; choose another"
+            RecipeFolderError, match=r"of version 1 of the rule's arithmetic, and this is version 2"
         ):
             check(RECIPE, DATA)
 
@@ -54,5 +54,7 @@ def test_a_folder_of_the_first_version_is_still_the_same_run(tmp_path: Path) -> 
     file.write_text(json.dumps(stored))
     assert folder.finished(RECIPE.with_(length_limit=0), DATA)
     for check in (folder.finished, folder.claim):
-        with pytest.raises(RecipeFolderError, match=r"length_limit = nothing, not 10\.0"):
+        with pytest.raises(
+            RecipeFolderError, match=r"length_limit is not set, and here it is 10\.0"
+        ):
             check(RECIPE, DATA)

@@ -293,7 +293,7 @@ def test_a_changed_rule_is_said_and_goes_on(
     assert "is not what it was" not in run(2, old)
     assert "clip: [0.5, 2.0] vs [0.5, 3.0]" in run(3, new)
     monkeypatch.setattr(fedhaw.FedLWS, "version", 2, raising=False)
-    assert "version: nothing vs 2" in run(4, new)
+    assert "version: 1 vs 2" in run(4, new)
 
 
 def test_a_checkpoint_of_the_first_version_goes_on(

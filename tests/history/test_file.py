@@ -71,6 +71,19 @@ def test_a_history_cut_at_any_byte_keeps_its_whole_lines(tmp_path: Path) -> None
             assert history.finished == has_ended(place) == (lines == 5)
 
 
+def test_a_compressed_history_cut_at_any_byte_keeps_whole_lines(tmp_path: Path) -> None:
+    many = [RoundRecord(t, evaluation={"accuracy": t / 7}) for t in range(50)]
+    packed = gzip.compress(write(tmp_path, RUN, *many).read_bytes())
+    place, kept = tmp_path / "history.jsonl.gz", []
+    for end in range(0, len(packed), 5):
+        place.write_bytes(packed[:end])
+        content = parse(place)
+        assert content.records == many[: len(content.records)]
+        kept.append(len(content.records))
+    assert kept == sorted(kept)
+    assert len(set(kept)) > 25
+
+
 def test_garbage_behind_what_is_safe_is_cut_off_when_a_run_goes_on(tmp_path: Path) -> None:
     path = write(tmp_path)
     safe = path.read_bytes()

@@ -13,18 +13,19 @@ import fedhaw
 from fedhaw import CheckpointError, load_state, save_state
 from fedhaw.checkpoints import Part, write
 from fedhaw.rules import pack_state, unpack_state
+from fedhaw.rules.fedhaw import FedHAWState
 
 RULE = fedhaw.FedHAW(0.1, 1e-3, 1e-2)
 
 
 @pytest.fixture
-def state() -> fedhaw.rules.FedHAWState:
+def state() -> FedHAWState:
     *_, (_, _, last) = Federation(4).rounds(RULE, "numpy", 3)
-    assert isinstance(last, fedhaw.rules.FedHAWState)
+    assert isinstance(last, FedHAWState)
     return last
 
 
-def test_a_truncated_file(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:
+def test_a_truncated_file(state: FedHAWState, tmp_path: Path) -> None:
     file = tmp_path / "state"
     save_state(state, file)
     whole = file.read_bytes()
@@ -84,13 +85,13 @@ def test_the_state_in_a_checkpoint(tmp_path: Path) -> None:
         load_state(first_format.RULE, tmp_path / "c")
 
 
-def test_the_state_of_another_rule(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:
+def test_the_state_of_another_rule(state: FedHAWState, tmp_path: Path) -> None:
     save_state(state, tmp_path / "haw")
     with pytest.raises(CheckpointError, match="FedHAWState, but FedAvg needs a FedAvgState"):
         load_state(fedhaw.FedAvg(), tmp_path / "haw")
 
 
-def test_names_that_json_cannot_hold(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:
+def test_names_that_json_cannot_hold(state: FedHAWState, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="texts or whole numbers"):
         save_state(replace(state, clients=(("a", 1),)), tmp_path / "state")
     assert list(tmp_path.iterdir()) == [], "nothing half-written"
@@ -106,7 +107,7 @@ def test_names_keep_their_kind(tmp_path: Path) -> None:
     assert dict(loaded.lambda_of) == dict(state.lambda_of)
 
 
-def test_a_state_of_an_earlier_version(state: fedhaw.rules.FedHAWState, tmp_path: Path) -> None:
+def test_a_state_of_an_earlier_version(state: FedHAWState, tmp_path: Path) -> None:
     """It summed gamma up, and knew no length that training accounts for."""
     part = pack_state(state)
     fields = {k: v for k, v in part.facts["fields"].items() if k != "trained_length"}

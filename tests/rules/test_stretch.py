@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedhaw.rules import FedHAW, FedHAWState, InvalidRound, Round
+from fedhaw.rules import FedHAW, InvalidRound, Round
+from fedhaw.rules.fedhaw import FedHAWState
 from fedhaw.rules.stretch import trained_length
 
 P = 50

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedhaw import FedAvg, simulate
-from fedhaw.settings import FORMER_NAMES, of_today
+from fedhaw.settings import FORMER_NAMES, fill, of_today
 from fedhaw.simulation import Federation, History
 
 FORMER = {now: before for before, now in FORMER_NAMES.items()}
@@ -41,3 +41,8 @@ def test_a_config_is_read_by_the_names_of_today() -> None:
     assert of_today(config) == {
         "client_update": {"eta": 1.0}, "input_scale": "matched", "rounds": 3
     }  # fmt: skip
+
+
+def test_a_model_that_had_another_name_is_the_same_model() -> None:
+    assert of_today({"model": "mlp-128-128"}) == {"model": "mlp"}
+    assert fill({"model": "mlp-128-128"})["model"] == "mlp"

@@ -2,7 +2,9 @@
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from fedhaw.experiments import read_recipe
 from fedhaw.experiments.recipe import KEYS
 from fedhaw.settings import SETTINGS, SPELLINGS, InvalidSetting, Setting, fill
 from fedhaw.settings.table import page
+from fedhaw.simulation.engines import ENGINES
 
 COMMANDS: Any = typer.main.get_command(app)
 NAMES = pytest.mark.parametrize("name", SETTINGS)
@@ -94,6 +97,46 @@ def test_a_value_just_outside_gets_the_same_sentence_everywhere(
         assert call("compare", flag, as_flag(value)).replace(flag, name) == sentence
     (tmp_path / "r.toml").write_text(f"{name} = {json.dumps(value)}\n")
     assert call("run", "r.toml").replace(f"{name} in r.toml", name) == sentence
+
+
+@pytest.mark.parametrize("name", ["alpha", "rounds"])
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
+def test_what_is_not_finite_gets_the_same_sentence_everywhere(
+    call: Callable[..., str], tmp_path: Path, name: str, text: str
+) -> None:
+    given: dict[str, Any] = {name: float(text)}
+    with pytest.raises(InvalidSetting) as refusal:
+        fedhaw.simulate(fedhaw.FedAvg(), **given)
+    assert str(refusal.value).startswith(f"{name} is {text}; it must be ")
+    assert call("run", f"--{name}", text).replace(f"--{name}", name) == str(refusal.value)
+    (tmp_path / "r.toml").write_text(f"{name} = {text}\n")
+    assert call("run", "r.toml").replace(f"{name} in r.toml", name) == str(refusal.value)
+
+
+def test_thousands_of_digits_are_shortened(call: Callable[..., str]) -> None:
+    for flag in (["run", "--rounds"], ["run", "--alpha"], ["compare", "--seeds"]):
+        assert len(call(*flag, "9" * 5000)) < 200
+
+
+def test_a_shorter_flag_is_named(call: Callable[..., str]) -> None:
+    said = call("data", "split", "mnist-5k", "--seed", "-1", "--out", "s.npz")
+    assert said.startswith("--split-seed (--seed) is -1; it must be ")
+
+
+@NAMES
+def test_the_help_names_whatever_can_be_chosen(name: str) -> None:
+    setting = SETTINGS[name]
+    if not setting.known:
+        return
+    module, _, attribute = setting.known.partition(":")
+    known = getattr(import_module(module), attribute)
+    for value in known() if callable(known) else known:
+        word = re.split(r"\+|-\d", value)[0]  # resnet18-16 is a resnet18
+        assert re.search(rf"\b{word}\b", setting.help), f"{name} does not speak of {word}"
+
+
+def test_every_engine_has_its_class() -> None:
+    assert ("auto", *ENGINES) == SETTINGS["engine"].choices
 
 
 @NAMES

@@ -222,7 +222,7 @@ def test_a_run_that_goes_on_must_measure_the_same(run: Simulate, tmp_path: Path)
     longer = run(FedAvg(), rounds=4, **settings)
     whole = run(FedAvg(), rounds=4, metrics={"top2": top2}, per_client_accuracy=True)
     np.testing.assert_array_equal(longer.evaluation["top2"], whole.evaluation["top2"])
-    with pytest.raises(FedhawError, match=r"metrics: .*top2.* vs nothing"):
+    with pytest.raises(FedhawError, match=r"metrics: .*top2.* vs not set"):
         run(FedAvg(), rounds=4, out=tmp_path)
 
 

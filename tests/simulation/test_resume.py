@@ -201,7 +201,7 @@ def test_when_all_checkpoints_are_damaged_the_way_out_is_named(
     [
         ({"eta": 0.2}, r"client_update\.eta: 0\.1 vs 0\.2"),
         ({"seed": 1}, "seed: 0 vs 1"),
-        ({"uplink": 0.3}, r"uplink\.p_e: nothing vs 0\.3"),
+        ({"uplink": 0.3}, r"uplink\.p_e: not set vs 0\.3"),
         ({"model": "mlp-6"}, "model: 'mlp-5' vs 'mlp-6'"),
         ({"cohort": 2}, "cohort: None vs 2"),
         ({"stand_in": "none"}, "stand_in: 'global' vs 'none'"),
@@ -209,7 +209,7 @@ def test_when_all_checkpoints_are_damaged_the_way_out_is_named(
         ({"client_update": "adam"}, r"client_update\.optimiser: 'sgd' vs 'adam'"),
         ({"engine": "stacked"}, "arithmetic: 'one by one' vs 'stacked'"),
         ({"rule": FedHAW(0.1, 1e-2, 2e-1)}, r"rule\.eta_lambda: 0\.1 vs 0\.2"),
-        ({"rule": Renewed(0.1, 1e-2, 1e-1)}, r"rule\.version: nothing vs 2"),
+        ({"rule": Renewed(0.1, 1e-2, 1e-1)}, r"rule\.version: 1 vs 2"),
         ({"rule": FedAvg()}, r"rule\.name: 'fedhaw' vs 'fedavg'"),
     ],
 )
@@ -285,7 +285,7 @@ def test_a_run_of_the_first_version_goes_on(tmp_path: Path) -> None:
     shutil.copytree(first_format.FOLDER / "run", folder)
     heard: list[int] = []
     settings = {**first_format.simulation(), "length_limit": 0}  # it refused no update
-    with pytest.raises(CheckpointError, match=r"length_limit: nothing vs 10\.0"):
+    with pytest.raises(CheckpointError, match=r"length_limit: not set vs 10\.0"):
         simulate(**first_format.simulation(), out=folder)
     resumed = simulate(**settings, out=folder, on_round=lambda r: heard.append(r.round))
     assert heard == [4, 5]

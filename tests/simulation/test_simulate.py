@@ -1,6 +1,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -357,6 +357,8 @@ def test_a_model_the_rule_refuses_is_a_lost_one(tiny: Dataset) -> None:
     federation = made[0]
 
     class Careless:
+        arithmetic: ClassVar[str] = "one by one"
+
         def train(
             self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
         ) -> list[ClientReport]:

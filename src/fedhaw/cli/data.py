@@ -20,6 +20,9 @@ data = typer.Typer(
 Name = Annotated[
     str, typer.Argument(help="A data set, or FILE.npz.", autocompletion=complete("data"))
 ]
+ALSO = {"split": ["--how"], "split_seed": ["--seed"]}
+"""Shorter flags, where nothing but a split is asked for."""
+
 data_dir = with_settings("data_dir")
 splitting = with_settings(
     "data_dir",
@@ -29,7 +32,7 @@ splitting = with_settings(
     "clients",
     "min_size",
     "shards_per_client",
-    also={"split": ["--how"], "split_seed": ["--seed"]},
+    also=ALSO,
 )
 
 
@@ -135,7 +138,7 @@ def _shared_out(name: str, given: Given) -> "tuple[Dataset, list[Indices]]":
     from fedhaw.data import split
     from fedhaw.experiments.running import load_data
 
-    recipe = recipe_of({"data": name, **given})
+    recipe = recipe_of({"data": name, **given}, also=ALSO)
     dataset, settings = load_data(recipe), recipe.settings
     return dataset, split(
         dataset,

@@ -154,7 +154,10 @@ def _read(setting: Setting, value: object) -> object:
 
 
 def recipe_of(
-    given: Given, file: Path | None = None, rule: dict[str, object] | None = None
+    given: Given,
+    file: Path | None = None,
+    rule: dict[str, object] | None = None,
+    also: Mapping[str, Sequence[str]] | None = None,
 ) -> "Recipe":
     """The recipe that flags, and a file below them, describe.
 
@@ -162,6 +165,7 @@ def recipe_of(
         given: what the flags say, by setting.
         file: a TOML file whose keys the flags replace.
         rule: the rule, if it was given by flags.
+        also: further spellings of some flags, by setting.
 
     Raises:
         RecipeError: something in them cannot be used; the sentence says where it stands.
@@ -173,7 +177,8 @@ def recipe_of(
 
     def place(key: str) -> str:
         if key.partition(".")[0] in said or file is None:
-            return f"--{key.replace('_', '-')}"
+            others = ", ".join((also or {}).get(key, ()))
+            return f"--{key.replace('_', '-')}" + (f" ({others})" if others else "")
         return f"{key} in {file}"
 
     return Recipe.of({**values, **said}, place, str(file) if file else "")

@@ -8,6 +8,7 @@ import typer
 from fedhaw.cli import options as flag
 from fedhaw.cli.compare import how_to_go_on
 from fedhaw.cli.exits import interruptible
+from fedhaw.errors import shown
 
 if TYPE_CHECKING:
     from fedhaw.experiments.no_tuning import NoTuningPlan
@@ -185,4 +186,6 @@ def _data(given: str | None, target: str) -> Any:
 
 def _check(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise typer.BadParameter(f"{value!r} is not one of {', '.join(known)}", param_hint=what)
+        raise typer.BadParameter(
+            f"{shown(value)} is not one of {', '.join(known)}", param_hint=what
+        )

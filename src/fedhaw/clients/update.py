@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, Self
 from torch.nn.functional import cross_entropy
 
 from fedhaw.clients.algorithm import ClientAlgorithm, ClientResult, ClientRound
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, shown
 from fedhaw.models import Loss
 from fedhaw.spellings import also_spelt
 
@@ -67,17 +67,21 @@ class LocalUpdate(ClientAlgorithm):
 
     def __post_init__(self) -> None:
         if self.optimiser not in ("sgd", "adam"):
-            raise InvalidUpdate(f'optimiser is {self.optimiser!r}; choose "sgd" or "adam".')
+            raise InvalidUpdate(f'optimiser is {shown(self.optimiser)}; choose "sgd" or "adam".')
         for name in ("epochs", "batch"):
             value = getattr(self, name)
             if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < 1:
-                raise InvalidUpdate(f"{name} is {value!r}; it must be a whole number, 1 or more.")
+                raise InvalidUpdate(
+                    f"{name} is {shown(value)}; it must be a whole number, 1 or more."
+                )
             object.__setattr__(self, name, int(value))  # torch wants no other kind
         for name in ("eta", "weight_decay", "proximal", "momentum", "clip", "eta_decay"):
             value = getattr(self, name)
             number = isinstance(value, Real) and not isinstance(value, bool)
             if not number or not 0 <= value < float("inf"):
-                raise InvalidUpdate(f"{name} is {value!r}; it must be a finite number, 0 or more.")
+                raise InvalidUpdate(
+                    f"{name} is {shown(value)}; it must be a finite number, 0 or more."
+                )
         if self.momentum >= 1 or self.eta_decay > 1:
             name, limit = (
                 ("momentum", "below 1") if self.momentum >= 1 else ("eta_decay", "at most 1")
@@ -89,7 +93,9 @@ class LocalUpdate(ClientAlgorithm):
                 "momentum out."
             )
         if not callable(self.loss):
-            raise InvalidUpdate(f"loss is {self.loss!r}; it must be a function (outputs, labels).")
+            raise InvalidUpdate(
+                f"loss is {shown(self.loss)}; it must be a function (outputs, labels)."
+            )
 
     @property
     def is_plain_sgd(self) -> bool:

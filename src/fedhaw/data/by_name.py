@@ -14,6 +14,7 @@ from fedhaw.data.partitions import (
     restrict,
     shards,
 )
+from fedhaw.errors import shown
 
 Split: TypeAlias = Literal["letter", "dirichlet", "iid", "shards", "holders"]
 
@@ -75,7 +76,7 @@ def split(
     file, dot, name = how.partition(".npz")
     if not dot:
         raise DataError(
-            f"There is no split {how!r}; choose one of: {', '.join(SPLITS)}, or FILE.npz."
+            f"There is no split {shown(how)}; choose one of: {', '.join(SPLITS)}, or FILE.npz."
         )
     whole = labels if dataset.whole_labels is None else dataset.whole_labels
     parts = read_partition(file + dot, name.removeprefix(":") or None, len(whole))

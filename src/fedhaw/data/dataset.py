@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedhaw.data.errors import DataError
+from fedhaw.errors import shown
 
 Inputs: TypeAlias = NDArray[np.uint8] | NDArray[np.float32]
 """Images (N, H, W[, C]) or feature vectors (N, F)."""
@@ -270,7 +271,8 @@ def _count_classes(labels: list[Labels], classes: int | None, name: str) -> int:
         whole = isinstance(classes, Integral) and not isinstance(classes, bool)
         if not whole or not 1 <= classes <= MOST_CLASSES:
             raise DataError(
-                f"classes of {name} is {classes!r}; give a whole number, 1 to {MOST_CLASSES:,}."
+                f"classes of {name} is {shown(classes)}; give a whole number, 1 to "
+                f"{MOST_CLASSES:,}."
             )
         if largest >= classes:
             raise DataError(

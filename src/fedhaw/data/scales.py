@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedhaw.data.dataset import Dataset, Inputs
 from fedhaw.data.errors import DataError
+from fedhaw.errors import shown
 
 InputScale: TypeAlias = Literal["matched", "authors"]
 Part: TypeAlias = Literal["train", "test"]
@@ -54,7 +55,9 @@ def scaled_part(
     """
     known = get_args(InputScale)
     if input_scale not in known:
-        raise DataError(f"There is no input scale {input_scale!r}; choose from {', '.join(known)}.")
+        raise DataError(
+            f"There is no input scale {shown(input_scale)}; choose from {', '.join(known)}."
+        )
     inputs = _channels_first(dataset.x_train if part == "train" else dataset.x_test)
     floats = np.ascontiguousarray(inputs, dtype=np.float32)
     if inputs.dtype != np.uint8:

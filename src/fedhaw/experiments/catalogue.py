@@ -16,10 +16,11 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
+from fedhaw.errors import shown
 from fedhaw.names import advice
 from fedhaw.rules import ProxyLoss, Rule
-from fedhaw.rules.registry import RuleEntry, UnknownRule, find, name_of
-from fedhaw.settings import shown
+from fedhaw.rules.registry import UnknownRule, find, name_of
+from fedhaw.rules.table import RuleEntry
 from fedhaw.spellings import with_own_names
 
 Family: TypeAlias = Literal["mnist", "cifar10", "dogs"]
@@ -147,7 +148,7 @@ def check_options(rule: RuleEntry, given: Mapping[str, object]) -> dict[str, obj
     for key, value in _with_own_names(rule, given).items():
         if key not in known:
             hint = advice(key, known) if known else "it has none."
-            raise UnknownRule(f"{rule.name} has no option {key!r}; {hint}")
+            raise UnknownRule(f"{rule.name} has no option {shown(key)}; {hint}")
         if _is_a_rule(hints[key]):
             checked[key] = value
             continue
@@ -223,7 +224,9 @@ def parse_option(text: str) -> tuple[str, object]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise UnknownRule(f"A rule option is written key=value, such as alpha=3; got {text!r}.")
+        raise UnknownRule(
+            f"A rule option is written key=value, such as alpha=3; got {shown(text)}."
+        )
     try:
         parsed: object = tomllib.loads(f"value = {value}")["value"]
     except (ValueError, RecursionError):  # no TOML, thousands of digits or of nested brackets
@@ -279,7 +282,7 @@ def _rules_within(
                 within[field.name] = find(name).key, {str(k): v for k, v in theirs.items()}
             case other:
                 raise UnknownRule(
-                    f"The option {field.name} of {rule.name} is {other!r}; it must be "
+                    f"The option {field.name} of {rule.name} is {shown(other)}; it must be "
                     f"{_written(hints[field.name])}."
                 )
     return within

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fedhaw.errors import shown
 from fedhaw.experiments.recipe import Recipe, RecipeError, RuleChoice
 from fedhaw.experiments.sweep import Job, Watch, run_sweep
 from fedhaw.reports.comparison import Comparison, Group
@@ -109,14 +110,18 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if len(parts) > 1 and parts[-1] == "":
         parts.pop()
     if not all(part.isascii() and part.isdecimal() and len(part) < 19 for part in parts):
-        raise RecipeError(f"--seeds is {text!r}; it must be how many, or a list such as 0,4,5.")
+        raise RecipeError(
+            f"--seeds is {shown(text)}; it must be how many, or a list such as 0,4,5."
+        )
     if "," in text:
         seed = SETTINGS["seed"]
         for part in parts:
             seed.checked(int(part), "--seeds")
         return tuple(int(part) for part in parts)
     if not 1 <= int(parts[0]) <= 1000:
-        raise RecipeError(f"--seeds is {text!r}; it must be from 1 to 1000, or a list of seeds.")
+        raise RecipeError(
+            f"--seeds is {shown(text)}; it must be from 1 to 1000, or a list of seeds."
+        )
     return tuple(range(int(parts[0])))
 
 

@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import Any, Literal, TypeAlias, get_args
 
 from fedhaw.data.scales import InputScale
+from fedhaw.errors import shown
 from fedhaw.experiments.recipe import Recipe, RecipeError
 from fedhaw.rules.registry import title_of
 
@@ -213,4 +214,4 @@ def _on_input_scales(
 
 def _check(what: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
-        raise RecipeError(f"There is no {what} {value!r}; choose from {', '.join(known)}.")
+        raise RecipeError(f"There is no {what} {shown(value)}; choose from {', '.join(known)}.")

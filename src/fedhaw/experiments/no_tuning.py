@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fedhaw.errors import shown
 from fedhaw.experiments.letter import RUN_SIZES, RunSize
 from fedhaw.experiments.recipe import Recipe, RecipeError
 from fedhaw.experiments.running import load_data
@@ -95,7 +96,9 @@ class NoTuningPlan:
         ):
             for name in given:
                 if name not in known:
-                    raise RecipeError(f"There is no {what} {name!r}; choose from {_list(known)}.")
+                    raise RecipeError(
+                        f"There is no {what} {shown(name)}; choose from {_list(known)}."
+                    )
 
     @property
     def cells(self) -> tuple[TuningCell, ...]:

@@ -25,9 +25,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedhaw.description import version
+from fedhaw.errors import shown
 from fedhaw.experiments.catalogue import Family, entries, filled_options, options, try_options
 from fedhaw.names import UnknownName, fingerprint, is_reference
-from fedhaw.rules.registry import RuleEntry, UnknownRule, find
+from fedhaw.rules.registry import UnknownRule, find
+from fedhaw.rules.table import RuleEntry
 from fedhaw.settings import (
     SETTINGS,
     FederationSettings,
@@ -36,7 +38,6 @@ from fedhaw.settings import (
     by_name,
     described,
     fill,
-    shown,
 )
 
 RecipeError = InvalidSetting

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhaw.data import Dataset
-from fedhaw.description import changes
+from fedhaw.description import NOT_SET, changes
 from fedhaw.errors import FedhawError
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.files import write_text
@@ -110,9 +110,19 @@ class RecipeFolder:
         if different:
             name, (theirs, ours) = next(iter(different.items()))
             raise RecipeFolderError(
-                f"{self.path} holds a run with {name} = {theirs}, not {ours}; choose another "
-                "folder, or remove this one."
+                f"{self.path} holds a run {_in_words(name, theirs, ours)}; choose another folder, "
+                "or remove this one."
             )
+
+
+def _in_words(name: str, theirs: str, ours: str) -> str:
+    if name == "rule.version":
+        return f"of version {theirs} of the rule's arithmetic, and this is version {ours}"
+    if theirs == NOT_SET:
+        return f"in which {name} is not set, and here it is {ours}"
+    if ours == NOT_SET:
+        return f"with {name} = {theirs}, and here it is not set"
+    return f"with {name} = {theirs}, not {ours}"
 
 
 def _identity(dataset: Dataset) -> dict[str, Any]:

@@ -4,7 +4,6 @@ A line is written and flushed in one piece, so a reader sees whole rounds while 
 last line without its newline was cut short by a crash and does not count.
 """
 
-import gzip
 import io
 import os
 import zlib
@@ -111,7 +110,7 @@ def parse(path: Path, *, as_far_as_possible: bool = False) -> Content:
                         raise
                     content.end = None  # what follows must go
                     break
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except zlib.error as error:
         raise HistoryError(f"{path} is damaged ({error}); restore the file.") from error
     except OSError as error:
         raise HistoryError(
@@ -129,12 +128,17 @@ def has_ended(path: Path) -> bool:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    if path.suffix != ".gz":
-        return path.open("rb")
-    content = path.read_bytes()
-    if not content:
-        raise EOFError("it is empty")
-    return io.BytesIO(gzip.decompress(content))
+    return io.BytesIO(_decompressed(path.read_bytes())) if path.suffix == ".gz" else path.open("rb")
+
+
+def _decompressed(compressed: bytes) -> bytes:
+    """What gzip's members hold; of a last one that was cut short, as much as there is."""
+    content = b""
+    while compressed:
+        member = zlib.decompressobj(zlib.MAX_WBITS | 16)  # 16: with gzip's head and checksum
+        content += member.decompress(compressed)
+        compressed = member.unused_data.lstrip(b"\0")
+    return content
 
 
 def _take(content: Content, line: bytes, where: str, end: int) -> None:

@@ -17,6 +17,7 @@ from typing import TypeGuard, TypeVar
 
 import numpy as np
 
+from fedhaw.errors import shown
 from fedhaw.history.errors import HistoryError
 from fedhaw.history.records import (
     ClientFacts,
@@ -144,7 +145,7 @@ def _run(values: Mapping[str, Json], checked: bool, where: str) -> RunRecord:
     number = values.get("format")
     if number not in range(1, FORMAT + 1) or isinstance(number, bool):
         raise HistoryError(
-            f"{where} says history format {_shown(number)}, and this fedhaw reads 1 to {FORMAT}; "
+            f"{where} says history format {shown(number)}, and this fedhaw reads 1 to {FORMAT}; "
             "upgrade fedhaw, or read it with the fedhaw that wrote it."
         )
     if number == FORMAT and not checked:
@@ -152,7 +153,7 @@ def _run(values: Mapping[str, Json], checked: bool, where: str) -> RunRecord:
     seed = values.get("seed") or 0
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise HistoryError(
-            f"{where} has the seed {_shown(seed)}, which is not a whole number; correct the file, "
+            f"{where} has the seed {shown(seed)}, which is not a whole number; correct the file, "
             "or remove it."
         )
     rule, config = values.get("rule"), _mapping(values.get("config"))
@@ -176,7 +177,7 @@ def _round(values: Mapping[str, Json], where: str) -> RoundRecord:
     index = _count(values.get("round"))
     if index is None:
         raise HistoryError(
-            f"{where} has round {_shown(values.get('round'))}, which is not a whole number from 0; "
+            f"{where} has round {shown(values.get('round'))}, which is not a whole number from 0; "
             "restore the file, or remove it."
         )
     return RoundRecord(
@@ -257,8 +258,3 @@ def _is_too_deep(value: Json, levels: int = DEEPEST) -> bool:
         return False
     inside = value.values() if isinstance(value, dict) else value
     return levels == 0 or any(_is_too_deep(item, levels - 1) for item in inside)
-
-
-def _shown(value: Json) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

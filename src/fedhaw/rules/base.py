@@ -24,7 +24,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, shown
 
 Array: TypeAlias = Any
 """A NumPy array or a torch tensor; the array API has no common type to name."""
@@ -84,7 +84,7 @@ def check_number(
         if math.isfinite(number) and inside and (number.is_integer() or not whole):
             return
     kind = "whole" if whole else "finite"
-    raise InvalidRule(f"{rule} needs a {kind} number {name} {wanted}; got {value!r}.")
+    raise InvalidRule(f"{rule} needs a {kind} number {name} {wanted}; got {shown(value)}.")
 
 
 class InvalidRound(FedhawError, ValueError):

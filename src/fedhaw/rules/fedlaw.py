@@ -22,6 +22,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from fedhaw.errors import shown
 from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine, inner, like, softmax
@@ -86,7 +87,7 @@ class FedLAW:
         check_number("FedLAW", "lr", self.lr, at_least=0)
         if self.optimiser not in ("sgd", "adam"):
             raise InvalidRule(
-                f'FedLAW knows the optimisers "sgd" and "adam"; got {self.optimiser!r}.'
+                f'FedLAW knows the optimisers "sgd" and "adam"; got {shown(self.optimiser)}.'
             )
 
     def init(self) -> FedLAWState:

@@ -5,19 +5,21 @@ from fedhaw.settings.declaration import (
     SETTINGS,
     SPELLINGS,
     DataSource,
+    EngineName,
     FederationSettings,
     ModelSource,
     Settings,
     SplitSource,
 )
 from fedhaw.settings.filling import Place, by_name, described, fill, of_today
-from fedhaw.settings.setting import InvalidSetting, Setting, shown
+from fedhaw.settings.setting import InvalidSetting, Setting
 
 __all__ = [
     "FORMER_NAMES",
     "SETTINGS",
     "SPELLINGS",
     "DataSource",
+    "EngineName",
     "FederationSettings",
     "InvalidSetting",
     "ModelSource",
@@ -29,5 +31,4 @@ __all__ = [
     "described",
     "fill",
     "of_today",
-    "shown",
 ]

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypedDict, get_args, get_type_hints
 
+from fedhaw.data import SPLITS
+from fedhaw.data import names as data_names
 from fedhaw.data.scales import InputScale
 from fedhaw.rules.lengths import LIMIT
 from fedhaw.settings.setting import Setting
@@ -40,6 +42,10 @@ SEED = 2**32 - 1
 """The largest seed that every generator takes."""
 
 
+EngineName: TypeAlias = Literal["auto", "sequential", "processes", "stacked"]
+"""Who trains the clients; `fedhaw.simulation.engines` has the class of each."""
+
+
 class Settings(TypedDict, total=False):
     """Everything that can be set on a federation, besides its data and its rule."""
 
@@ -63,7 +69,7 @@ class Settings(TypedDict, total=False):
     split: Annotated[
         SplitSource,
         Setting(
-            help="Who holds which samples: letter, dirichlet, iid, shards, holders, or FILE.npz.",
+            help=f"Who holds which samples: {', '.join(SPLITS)}, or FILE.npz.",
             default="letter",
             known="fedhaw.data:SPLITS",
             objects="an array of sample indices for each client",
@@ -189,6 +195,7 @@ class Settings(TypedDict, total=False):
             "a width, or your own, file.py:Name.",
             default="mlp",
             by_data={"cifar10": "resnet18", "stanford-dogs": "head"},
+            same_values={"mlp-128-128": "mlp"},
             known="fedhaw.models:MODELS",
             panel="Training",
             objects="a torch module, whose values are the initial model, or a function that makes "
@@ -375,9 +382,10 @@ class Settings(TypedDict, total=False):
         ),
     ]
     engine: Annotated[
-        Literal["auto", "sequential", "processes", "stacked"],
+        EngineName,
         Setting(
-            help="Who trains the clients; not what comes out.",
+            help="Who trains the clients: sequential and processes give the same bits, stacked the "
+            "same up to rounding; auto picks the one that is probably fastest.",
             default="auto",
             panel="Machine",
             place_only=True,
@@ -430,8 +438,8 @@ class FederationSettings(Settings, total=False):
     data: Annotated[
         DataSource,
         Setting(
-            help="The data set: mnist-5k (no download), mnist, fashion-mnist, cifar10, "
-            "stanford-dogs, FILE.npz, or a function of your own, file.py:Name.",
+            help=f"The data set: {', '.join(data_names())} (mnist-5k needs no download), FILE.npz, "
+            "or a function of your own, file.py:Name.",
             default="mnist-5k",
             known="fedhaw.data:names",
             objects="a fedhaw.data.Dataset",

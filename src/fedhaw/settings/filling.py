@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, TypeAlias, cast
 
+from fedhaw.errors import shown
 from fedhaw.settings.declaration import FORMER_NAMES, SETTINGS, SPELLINGS, FederationSettings
-from fedhaw.settings.setting import InvalidSetting, shown
+from fedhaw.settings.setting import InvalidSetting
 
 Place: TypeAlias = Callable[[str], str]
 """How a setting is called where it was given: `alpha`, `--alpha`, `alpha in FILE.toml`."""
@@ -96,6 +97,9 @@ def described(settings: FederationSettings) -> dict[str, object]:
 def of_today(config: Mapping[str, Any]) -> dict[str, Any]:
     """An older description of a run by the names of today, and without what is left out today."""
     named = {FORMER_NAMES.get(key, key): value for key, value in config.items()}
+    for name, setting in SETTINGS.items():
+        if isinstance(value := named.get(name), str):
+            named[name] = setting.same_values.get(value, value)
     later = {name: s.unspoken for name, s in SETTINGS.items() if s.later}
     return {key: value for key, value in named.items() if later.get(key, later) != value}
 

@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Literal, Self, TypeAlias, Union, get_args, get_origin
 
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, shown
 
 Kind: TypeAlias = Literal["whole number", "number", "text", "switch", "list"]
 Panel: TypeAlias = Literal["Federation", "Training", "Machine"]
@@ -45,7 +45,9 @@ class Setting:
             returns one; for completion only.
         panel: under which heading `--help` lists it.
         objects: what Python may give besides text, in words; "" for nothing else.
-        place_only: it says where and how fast a run computes, and changes nothing in the result.
+        place_only: it says where and how fast a run computes, and changes nothing in the result
+            but, at most, its rounding.
+        same_values: other texts for one value, which is the one that is kept.
         told_by: the entry of a history's config that says it already, or None.
         later: it came after the first release, so that runs from before do not speak of it; a
             run's description leaves it out where it is as it was then.
@@ -69,6 +71,7 @@ class Setting:
     panel: Panel = "Federation"
     objects: str = ""
     place_only: bool = False
+    same_values: Mapping[str, str] = field(default_factory=dict)
     told_by: str | None = None
     later: bool = False
     before: object = None
@@ -153,6 +156,8 @@ class Setting:
                 return int(value)
             case Real() if self.kind == "number":
                 return float(value)
+            case str() if self.kind == "text":
+                return self.same_values.get(value, value)
             case str() if self.kind == "list":
                 return [value]
             case Sequence() if self.kind == "list":
@@ -161,11 +166,14 @@ class Setting:
 
     def from_flag(self, text: str) -> object:
         """What a flag's text stands for; a text that is no number is left to `checked`."""
-        if self.kind in ("whole number", "number"):
-            for read in (int, float):
-                with suppress(ValueError, OverflowError):
-                    number = read(text)
-                    return number if math.isfinite(number) else text
+        if self.kind not in ("whole number", "number"):
+            return text
+        with suppress(ValueError):
+            return int(text)
+        with suppress(ValueError):
+            number = float(text)
+            # Thousands of digits are not infinite: they are shown as they were given.
+            return text if math.isinf(number) and len(text) > LONGEST else number
         return text
 
     def _allows(self, value: object) -> bool:
@@ -192,15 +200,6 @@ class Setting:
             and (self.above is None or number > self.above)
             and number <= (sys.float_info.max if self.at_most is None else self.at_most)
         )
-
-
-def shown(value: object) -> str:
-    """A value in at most 60 characters on one line."""
-    try:
-        text = " ".join(repr(value).split())
-    except (ValueError, RecursionError):  # thousands of digits, or of nested lists
-        return "too long to be shown"
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _number(value: object, *, whole: bool) -> float | None:

@@ -26,8 +26,8 @@ def page() -> str:
 
 _NOTES = """
 Where a default differs by data set, the first one is that of all others; an array or a file of your
-own is one of the others. `engine`, `workers`, `device`, `data_dir` and `checkpoint_every` say where
-and how fast a run computes, not what it computes.
+own is one of the others. `workers`, `data_dir` and `checkpoint_every` say where and how fast a run
+computes, and leave every bit of the result as it is; `engine` and `device` may change the rounding.
 """
 
 

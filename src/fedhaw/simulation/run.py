@@ -14,7 +14,6 @@ from fedhaw.rules import Rule
 from fedhaw.settings import SETTINGS, DataSource, InvalidSetting, Settings, fill
 from fedhaw.settings.table import default_text
 from fedhaw.simulation.engines import create
-from fedhaw.simulation.engines.stacked import StackedEngine
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.evaluation import ModelEvaluation
 from fedhaw.simulation.federation import Federation
@@ -152,14 +151,12 @@ def _header(loop: Loop, name: str | None) -> RunRecord:
     from fedhaw import __version__
 
     federation, rule = loop.federation, describe(loop.rule)
-    # Stacked models round differently in the last bits; the other engines agree.
-    arithmetic = "stacked" if isinstance(loop.engine, StackedEngine) else "one by one"
     held = enumerate(zip(federation.sizes, federation.labels, strict=True))
     return RunRecord(
         name=name or rule["name"],
         rule=rule,
         seed=federation.settings["seed"],
-        config={"rule": rule, **federation.config(), "arithmetic": arithmetic},
+        config={"rule": rule, **federation.config(), "arithmetic": loop.engine.arithmetic},
         clients={
             str(client): ClientFacts(int(size), tuple(counts.tolist()))
             for client, (size, counts) in held

@@ -1,14 +1,15 @@
 """What an engine is: something that trains a cohort of clients, one model each.
 
-The round loop knows engines only through `Engine`. Every engine gives the same answer and differs
-only in speed, because a client's randomness comes from (seed, client, round) and from nothing else:
-not from who else takes part, in which order clients are trained, or by how many workers.
+The round loop knows engines only through `Engine`. Every engine gives the same answer, to the bit
+where it has the same `arithmetic`, and differs only in speed, because a client's randomness comes
+from (seed, client, round) and from nothing else: not from who else takes part, in which order
+clients are trained, or by how many workers.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -33,7 +34,13 @@ class ClientReport:
 
 
 class Engine(Protocol):
-    """An engine that trains clients; made by `fedhaw.simulation.engines.create`."""
+    """An engine that trains clients; made by `fedhaw.simulation.engines.create`.
+
+    Attributes:
+        arithmetic: engines with the same one give the same bits; stands in the history.
+    """
+
+    arithmetic: ClassVar[str]
 
     def train(
         self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor

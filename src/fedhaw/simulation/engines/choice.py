@@ -1,17 +1,23 @@
 """Making an engine by name, and choosing one when asked for `auto`."""
 
+from collections.abc import Callable
+
 from fedhaw.clients import LocalUpdate
 from fedhaw.models.learner import closed_form_sizes
 from fedhaw.rules.threads import available_cores
-from fedhaw.settings import SETTINGS
+from fedhaw.settings import EngineName
 from fedhaw.simulation.engines.base import Engine
 from fedhaw.simulation.engines.processes import ProcessesEngine
 from fedhaw.simulation.engines.sequential import SequentialEngine
 from fedhaw.simulation.engines.stacked import StackedEngine
 from fedhaw.simulation.federation import Federation
 
-ENGINES = SETTINGS["engine"].choices
-"""Every name that `create` knows."""
+ENGINES: dict[EngineName, Callable[[Federation], Engine]] = {
+    "sequential": SequentialEngine,
+    "processes": ProcessesEngine,
+    "stacked": StackedEngine,
+}
+"""Every engine by its name; the setting `engine` has these, and `auto`."""
 
 SMALL_STEP = 4e6
 """Multiplications in one client's training step up to which calling the operations costs more."""
@@ -27,16 +33,10 @@ def create(federation: Federation) -> Engine:
         InvalidSimulation: the engine cannot train such clients.
     """
     name = federation.settings["engine"]
-    match choose(federation) if name == "auto" else name:
-        case "stacked":
-            return StackedEngine(federation)
-        case "processes":
-            return ProcessesEngine(federation)
-        case _:
-            return SequentialEngine(federation)
+    return ENGINES[choose(federation) if name == "auto" else name](federation)
 
 
-def choose(federation: Federation) -> str:
+def choose(federation: Federation) -> EngineName:
     """The engine that is probably fastest here.
 
     Perceptrons whose steps are too small to keep a core busy are stacked. Otherwise several cores

@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
+from typing import ClassVar
 
 import cloudpickle
 import torch
@@ -43,6 +44,8 @@ class ProcessesEngine:
         federation: what to train, by how many workers; its samples are copied to shared memory
             once. After its deadline a client is given up and its worker replaced.
     """
+
+    arithmetic: ClassVar[str] = "one by one"
 
     def __init__(self, federation: Federation) -> None:
         self._check = federation.holdings.check

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ class SequentialEngine:
     Args:
         federation: what to train; a model after its deadline counts as late, and therefore lost.
     """
+
+    arithmetic: ClassVar[str] = "one by one"
 
     def __init__(self, federation: Federation) -> None:
         self._holdings = federation.holdings

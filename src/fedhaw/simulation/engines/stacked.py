@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -37,6 +38,8 @@ class StackedEngine:
     Args:
         federation: what to train; its clients must follow a `LocalUpdate`.
     """
+
+    arithmetic: ClassVar[str] = "stacked"
 
     def __init__(self, federation: Federation) -> None:
         update, layout = federation.client_update, federation.layout
