@@ -165,8 +165,9 @@ def _arrays(content: RecordDict) -> ArrayRecord:
 
 def _round(content: RecordDict) -> int:
     for record in content.values():
-        if isinstance(record, ConfigRecord) and isinstance(record.get("server-round"), int):
-            return int(record["server-round"])  # type: ignore[arg-type]
+        number = record.get("server-round") if isinstance(record, ConfigRecord) else None
+        if isinstance(number, int):
+            return number
     raise FlowerError(
         "The server's message does not say which round it is; use RuleStrategy there."
     )

@@ -53,11 +53,10 @@ def assembled(
 
 def tensor(array: Array, reference: Tensor | None) -> Tensor:
     """`array` as a tensor, in the dtype and on the device of `reference` if there is one."""
-    if isinstance(array, np.ndarray):
-        array = _from_numpy(array)
+    own: Tensor = _from_numpy(array) if isinstance(array, np.ndarray) else array
     if reference is not None:
-        return array.to(device=reference.device, dtype=reference.dtype)  # type: ignore[no-any-return]
-    return array.float() if array.dtype in HALF else array  # type: ignore[no-any-return]
+        return own.to(device=reference.device, dtype=reference.dtype)
+    return own.float() if own.dtype in HALF else own
 
 
 def back(model: Tensor, original: Array) -> Array:
@@ -69,7 +68,8 @@ def back(model: Tensor, original: Array) -> Array:
 
 def _from_numpy(array: np.ndarray) -> Tensor:
     if array.dtype.kind != "f":  # ml_dtypes' bfloat16, of a state that was saved
-        return like(torch.empty(0), array, keep_dtype=True)  # type: ignore[no-any-return]
+        halved: Tensor = like(torch.empty(0), array, keep_dtype=True)
+        return halved
     try:
         with warnings.catch_warnings():
             # That torch could write into a read-only array does not matter: nobody does.

@@ -1,8 +1,15 @@
 """Memory for the rules' results that is used again once nobody holds what lies in it.
 
-Memory fresh from the system is zeroed, page by page, at its first touch: for a large model that
-takes a fifth of the time of an average. A server makes a model of the same size every round and
-lets go of an older one, so the memory of the older one serves the next.
+Memory fresh from the system is zeroed, page by page, at its first touch. A server makes a model of
+the same size every round and lets go of an older one, so the memory of the older one serves the
+next. Without that a round of K = 10 and P = 11,173,962 (ResNet-18) takes, in processor time on one
+thread, `measure_leases` of benchmarks/server_step.py:
+
+    torch    FedAvg 1.9 times as long (62 for 32 ms), FedHAW 1.35 times (134 for 99 ms)
+    NumPy    FedAvg 1.1 times as long (41 for 37 ms), FedHAW the same   (113 ms)
+
+An `out=` argument would save as much, but every rule and every caller would have to pass it on, and
+a caller who keeps a model would find it overwritten.
 
 Nobody has to give anything back. An array, all its views, and a torch tensor made of it keep their
 memory alive through a lease, and when the last of them is gone the lease returns it.

@@ -5,9 +5,10 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack, cast
 
 from fedhaw.description import describe
+from fedhaw.errors import shown
 from fedhaw.files import is_path
 from fedhaw.history import ClientFacts, EndRecord, History, RoundRecord, RunRecord
 from fedhaw.rules import Rule, pack_state
@@ -171,13 +172,14 @@ def _header(loop: Loop, name: str | None) -> RunRecord:
 
 
 def _rule(rule: RuleSource, federation: Federation) -> Rule[Any]:
-    made: Any = rule
+    # What a user gives may be of any type; it is looked at below.
+    made: Rule[Any] = cast(Any, rule)
     if callable(rule) and not isinstance(rule, type) and not hasattr(rule, "aggregate"):
         made = rule(federation)
     if isinstance(made, type) or not (hasattr(made, "aggregate") and hasattr(made, "init")):
         raise InvalidSimulation(
-            f"rule is {rule!r}; give a rule such as fedhaw.FedAvg(), or a function that returns "
-            "one for the federation."
+            f"rule is {shown(rule)}; give a rule such as fedhaw.FedAvg(), or a function that "
+            "returns one for the federation."
         )
     theirs, ours = getattr(made, "eta", None), federation.eta
     if theirs is not None and ours is not None and theirs != ours:
@@ -185,15 +187,15 @@ def _rule(rule: RuleSource, federation: Federation) -> Rule[Any]:
             "%s takes the clients' learning rate for %s, but they use %s.",
             type(made).__name__, theirs, ours,
         )  # fmt: skip
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _check_keeping(out: object, resume: object, name: object, on_round: object) -> None:
     if out is not None and not is_path(out):
-        raise InvalidSetting(f"out is {out!r}; it must be the path of a folder.")
+        raise InvalidSetting(f"out is {shown(out)}; it must be the path of a folder.")
     if not isinstance(resume, bool):
-        raise InvalidSetting(f"resume is {resume!r}; it must be True or False.")
+        raise InvalidSetting(f"resume is {shown(resume)}; it must be True or False.")
     if name is not None and not isinstance(name, str):
-        raise InvalidSetting(f"name is {name!r}; it must be a text.")
+        raise InvalidSetting(f"name is {shown(name)}; it must be a text.")
     if on_round is not None and not callable(on_round):
-        raise InvalidSetting(f"on_round is {on_round!r}; it must be a function of a record.")
+        raise InvalidSetting(f"on_round is {shown(on_round)}; it must be a function of a record.")
