@@ -47,7 +47,7 @@ def assembled(
         w=tensor(w, models),
         W=models,
         shares=summing_to_one(shares, models),
-        layers=None if current.layers is None else tuple(current.layers),
+        layers=current.layers,
     )
 
 

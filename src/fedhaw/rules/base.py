@@ -167,9 +167,8 @@ class Round:
     @cached_property
     def shares(self) -> Vector:
         """(K,) each client's share of the data, N_k / N."""
-        N = np.asarray(self.num_examples, dtype=np.float64)
         # Dividing by the largest first keeps a sum of very large counts finite.
-        N = N / N.max()
+        N = self.num_examples / self.num_examples.max()
         shares: Vector = N / N.sum()
         return shares
 

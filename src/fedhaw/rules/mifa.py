@@ -61,8 +61,7 @@ class MIFA:
         """The next global model, (P,), and the updates that led to it."""
         if current.nothing_arrived:
             return unchanged(current), state
-        w, received = current.global_model, current.received
-        N = np.asarray(current.num_examples, dtype=np.float64)
+        w, received, N = current.global_model, current.received, current.num_examples
         before = np.array([state.examples.get(client, 0.0) for client in current.names])
         # What arrived takes the place of the old update; what did not may have a new N_k.
         updates, change = renewed(
