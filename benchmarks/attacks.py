@@ -5,7 +5,7 @@
 An MLP on mnist-5k (D_alpha 1, SGD 0.05, three epochs), ten clients behind a grid in memory, real
 training and real strategies, 20 rounds; client 2, with 13 % of the data, lies from round 8 on, or
 clients 2, 5 and 8. A cell shows the accuracy in % before the attack, the lowest after it began, and
-at the end; `?` stands for a run that ended with an error. Everything of fedhaw runs with its default
+at the end; `?` stands for a run that ended with an error. What is of fedhaw runs with its default
 settings.
 """
 
@@ -14,7 +14,7 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -98,21 +98,26 @@ ATTACKS: dict[str, tuple[tuple[int, ...], int, Lie, bool]] = {
     "three: flipped labels": (THREE, BEGIN, honest, True),
 }
 
-Common = {"min_train_nodes": 2, "min_available_nodes": 2, "fraction_evaluate": 0.0}
+COMMON: dict[str, Any] = {"min_train_nodes": 2, "min_available_nodes": 2, "fraction_evaluate": 0.0}
 STRATEGIES: dict[str, Callable[[], Any]] = {
-    "fedhaw default": lambda: RuleStrategy(**Common, round_deadline=0.05),
-    "fedhaw FedAvg": lambda: RuleStrategy(fedhaw.FedAvg(), **Common, round_deadline=0.05),
+    "fedhaw default": lambda: RuleStrategy(**COMMON, round_deadline=0.05),
+    "fedhaw FedAvg": lambda: RuleStrategy(fedhaw.FedAvg(), **COMMON, round_deadline=0.05),
     "fedhaw FedHAW": lambda: RuleStrategy(
-        fedhaw.FedHAW(0.1, 1e-3, 1e-2), **Common, round_deadline=0.05
+        fedhaw.FedHAW(0.1, 1e-3, 1e-2), **COMMON, round_deadline=0.05
     ),
     "fedhaw trimmed mean": lambda: RuleStrategy(
-        fedhaw.TrimmedMean(), **Common, round_deadline=0.05
+        fedhaw.TrimmedMean(), **COMMON, round_deadline=0.05
     ),
-    "Flower FedAvg": lambda: FedAvg(**Common),
-    "Flower FedMedian": lambda: FedMedian(**Common),
-    "Flower FedTrimmedAvg": lambda: FedTrimmedAvg(**Common),
-    "Flower MultiKrum": lambda: MultiKrum(**Common, num_malicious_nodes=1, num_nodes_to_select=9),
+    "Flower FedAvg": lambda: FedAvg(**COMMON),
+    "Flower FedMedian": lambda: FedMedian(**COMMON),
+    "Flower FedTrimmedAvg": lambda: FedTrimmedAvg(**COMMON),
+    "Flower MultiKrum": lambda: MultiKrum(**COMMON, num_malicious_nodes=1, num_nodes_to_select=9),
 }
+
+
+def same(who: Participant, context: Context) -> Participant:
+    """The participant, whatever the node."""
+    return who
 
 
 @cache
@@ -142,7 +147,7 @@ class Clients(Grid):
                     x=x[rows],
                     y=labels,
                 )
-                self._apps[k, flipped] = client_app(lambda context, who=who: who)
+                self._apps[k, flipped] = client_app(partial(same, who))
 
     def set_run(self, run: Any) -> None:
         """Nothing: there is one run."""

@@ -33,6 +33,7 @@ from fedhaw.flower.intake import REPLY_LIMIT, Intake, Question
 from fedhaw.flower.late import LateReplies
 from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
+from fedhaw.flower.monitor import monitor_at
 from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.roster import Roster, order
 from fedhaw.flower.settings import StrategySettings
@@ -118,6 +119,8 @@ class RuleStrategy(Strategy):
         resume_from: the round to go back to, one of those that are kept; 0 starts afresh. What came
             after it is removed. Default: the last round.
         history: file for a history in the simulator's format.
+        monitor: address at which Prometheus may ask how the run goes: a port of this machine, or
+            "host:port". Needs the extra `monitor`.
         description: further entries of the history's first line: "name", "config", "clients".
 
     Attributes:
@@ -163,6 +166,7 @@ class RuleStrategy(Strategy):
         checkpoints_kept: int = 3,
         resume_from: int | None = None,
         history: str | os.PathLike[str] | None = None,
+        monitor: str | int | None = None,
         description: Mapping[str, Any] | None = None,
     ) -> None:
         self.settings = StrategySettings(
@@ -212,6 +216,8 @@ class RuleStrategy(Strategy):
         )
         self._examples_limit = ExamplesLimit(examples_limit, max_examples)
         self._late = LateReplies(late_rounds)
+        self._monitor_at = monitor
+        self._counts: dict[str, int] = {}
         self._questions: list[Question] = []
         self._bytes_sent = 0
         self._absent = 0
@@ -356,13 +362,13 @@ class RuleStrategy(Strategy):
         contents = [RecordDict({"metrics": c.metrics}) for c in survivors.values()]
         key = settings.examples_key
         metrics = self._train_metrics(contents, key) if contents else MetricRecord()
-        counts = {
+        self._counts = {
             "clients-asked": sum(question.drawn for question in self._questions),
             "clients-lost": len(lost),
             "clients-late": uploads.late,
             "clients-absent": self._absent,
         }
-        metrics.update(flower_metrics(self.reports[-1], counts))
+        metrics.update(flower_metrics(self.reports[-1], self._counts))
         return aggregator.record, metrics
 
     # Evaluation by clients.
@@ -425,6 +431,7 @@ class RuleStrategy(Strategy):
         with (
             self._own(),
             closing(RunRecorder(self.settings, self._aggregator, self.roster)) as kept,
+            closing(monitor_at(self._monitor_at)) as monitor,
         ):
             log.info("Starting %s, %d rounds:", type(self).__name__, num_rounds)
             self.summary()
@@ -433,6 +440,7 @@ class RuleStrategy(Strategy):
                 log.info("All %d rounds are done already: nothing is left to do.", num_rounds)
             elif done:
                 self._recruiter.wait_for_all(kept.cohort)
+            monitor.begin(done, num_rounds)
             result = Result(arrays=arrays)
             if done == 0 and evaluate_fn is not None:
                 initial = evaluate_fn(0, arrays)
@@ -459,6 +467,7 @@ class RuleStrategy(Strategy):
                 # A server that goes on later waits for these; the dead would cost it its patience.
                 alive = self.roster.answering(alive)
                 kept.keep(self.reports[-1], len(alive), server_round == num_rounds)
+                monitor.show(self.reports[-1], self._counts)
                 self._stop_if_all_are_lost()
             kept.end(time.perf_counter() - begin)
         log.info("Finished in %.1f s. Final results:", time.perf_counter() - begin)
