@@ -1,6 +1,7 @@
 """A SuperLink and three SuperNodes on loopback, and what can happen to them."""
 
 import importlib.util
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -113,6 +114,33 @@ def test_garbage_and_everybody_lost_and_a_node_killed_in_mid_round(
     np.testing.assert_array_equal(model["model"], w)
     assert model["rest.b.count"] == 4
     assert rounds[4]["weights"] == weights[4]
+
+
+def test_a_supervised_run_whose_server_is_killed_is_started_again(
+    three_nodes: Any, tmp_path: Path
+) -> None:
+    if "node2" not in three_nodes.processes:
+        three_nodes.start_node(2)
+    settings = f"rounds=3 out='{tmp_path}'"
+    script = str(EXAMPLE / "service" / "supervise.py")
+    three_nodes.start("supervisor", "python", script, str(flower.APP), "loopback", "-c", settings)
+    three_nodes.wait_for(lambda: len(flower.records(tmp_path)) >= 2, "a round", 120)
+    servers = [
+        pid
+        for pid in flower.descendants(three_nodes.processes["link"].pid)
+        if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert servers
+    for pid in servers:
+        os.kill(pid, signal.SIGKILL)
+    three_nodes.wait_for(lambda: flower.finished(tmp_path), "the other rounds", 240)
+    three_nodes.wait_for(
+        lambda: three_nodes.processes["supervisor"].poll() is not None, "the supervisor", 60
+    )
+    assert three_nodes.processes.pop("supervisor").returncode == 0
+    assert three_nodes.log("supervisor").count("is started") == 2
+    rounds = [r for r in flower.records(tmp_path) if r["kind"] == "round"]
+    assert [record["weights"] for record in rounds] == expected(3, {})[1]
 
 
 def test_server_killed_and_resumed(three_nodes: Any, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fedhaw.cli import compare, report, reproduce, rules, run
+from fedhaw.cli import compare, export, report, reproduce, rules, run
 from fedhaw.cli.data import data
 
 app = typer.Typer(
@@ -43,5 +43,6 @@ app.command(epilog=compare.EXAMPLES)(compare.compare)
 app.command(epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.command(epilog=run.EXAMPLES)(run.run)
 app.command(epilog=report.EXAMPLES)(report.report)
+app.command(epilog=export.EXAMPLES)(export.export)
 app.command(epilog=rules.EXAMPLES)(rules.rules)
 app.add_typer(data, name="data")
