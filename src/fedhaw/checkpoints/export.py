@@ -3,6 +3,7 @@
 import math
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def model_of(checkpoint: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
             continue
         end = begin + math.prod(dimensions)
         if end > len(vector):
-            raise DamagedCheckpoint(checkpoint, ValueError("its arrays are longer than its model"))
+            raise DamagedCheckpoint(Path(checkpoint), ValueError("its arrays are longer than its model"))
         arrays[name] = vector[begin:end].reshape(dimensions).astype(np.dtype(dtype))
         begin = end
     return arrays
