@@ -37,7 +37,9 @@ def model_of(checkpoint: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
             continue
         end = begin + math.prod(dimensions)
         if end > len(vector):
-            raise DamagedCheckpoint(Path(checkpoint), ValueError("its arrays are longer than its model"))
+            raise DamagedCheckpoint(
+                Path(checkpoint), ValueError("its arrays are longer than its model")
+            )
         arrays[name] = vector[begin:end].reshape(dimensions).astype(np.dtype(dtype))
         begin = end
     return arrays

@@ -1,0 +1,137 @@
+"""How the server inside Flower grows with the number of nodes, beside Flower's own FedAvg.
+
+    python benchmarks/flower_nodes.py [--nodes 1000,10000] [--save FILE]
+
+A model of 1,000 numbers, so that what counts is work per node and not per number. Timed are the
+four parts of a round that a strategy has: configuring training, aggregating the models, configuring
+the evaluation, aggregating its results; all replies lie in memory. The strategies take turns, round
+by round, in one process; the first round, which warms up and learns who is who, does not count.
+"""
+
+import argparse
+import logging
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg
+from flwr.supercore.task_identity import TaskIdentity
+
+import fedhaw
+from fedhaw.flower import RuleStrategy
+
+PARAMETERS = 1000
+ROUNDS = 5
+PARTS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
+STRATEGIES: dict[str, Callable[[], Any]] = {
+    "Flower FedAvg": FedAvg,
+    "fedhaw FedAvg": lambda: RuleStrategy(fedhaw.FedAvg()),
+    "fedhaw FedHAW": lambda: RuleStrategy(fedhaw.FedHAW(0.1, 1e-4, 1e-2)),
+    "fedhaw default": RuleStrategy,
+}
+
+
+class Nodes:
+    """A grid as far as a strategy's parts look at one."""
+
+    def __init__(self, count: int) -> None:
+        self._nodes = [SimpleNamespace(node_id=n, name="") for n in range(1000, 1000 + count)]
+
+    def get_node_ids(self) -> list[int]:
+        """All nodes' numbers."""
+        return [node.node_id for node in self._nodes]
+
+    def get_nodes(self) -> list[Any]:
+        """The same, as Flower lists them."""
+        return self._nodes
+
+
+def replies(messages: list[Message], server_round: int) -> list[Message]:
+    """What the nodes answer: a model a little way off, or an accuracy."""
+    made = []
+    for number, message in enumerate(messages):
+        kind = message.metadata.message_type
+        message.metadata.__dict__["_message_id"] = f"{kind}.{server_round}.{number}"
+        node = message.metadata.dst_node_id
+        content = RecordDict({"who": ConfigRecord({"client-id": str(node)})})
+        content["metrics"] = MetricRecord({"num-examples": 10 + node % 7, "accuracy": 0.5})
+        if kind == "train":
+            values = np.full(PARAMETERS, 1e-3 * (node % 5 + server_round), np.float32)
+            content["arrays"] = ArrayRecord({"w": Array(values)})
+        made.append(Message(content, reply_to=message))
+    return made
+
+
+def timed(part: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """What a part of a round gives, as a list where it is many things, and how long it took."""
+    begin = time.perf_counter()
+    made = part(*arguments)
+    made = list(made) if isinstance(made, Iterable) and not isinstance(made, tuple) else made
+    return made, time.perf_counter() - begin
+
+
+def measure(nodes: int) -> dict[str, dict[str, list[float]]]:
+    """Seconds of every part, by strategy, in each round that counts."""
+    grid = Nodes(nodes)
+    seconds: dict[str, dict[str, list[float]]] = {
+        name: {part: [] for part in PARTS} for name in STRATEGIES
+    }
+    strategies = {name: make() for name, make in STRATEGIES.items()}
+    arrays = dict.fromkeys(STRATEGIES, ArrayRecord({"w": Array(np.zeros(PARAMETERS, np.float32))}))
+    for server_round in range(1, ROUNDS + 2):
+        for name, strategy in strategies.items():
+            took: dict[str, float] = {}
+            for kind in ("train", "evaluate"):
+                question = (server_round, arrays[name], ConfigRecord(), grid)
+                messages, took[f"configure_{kind}"] = timed(
+                    getattr(strategy, f"configure_{kind}"), *question
+                )
+                answers = replies(messages, server_round)
+                made, took[f"aggregate_{kind}"] = timed(
+                    getattr(strategy, f"aggregate_{kind}"), server_round, answers
+                )
+                if kind == "train":
+                    arrays[name] = made[0]
+            for part in PARTS if server_round > 1 else ():
+                seconds[name][part].append(took[part])
+    return seconds
+
+
+def table(nodes: int, seconds: dict[str, dict[str, list[float]]]) -> str:
+    """Medians, and how they compare with Flower's."""
+    lines = [f"{nodes:,} nodes, {PARAMETERS:,} numbers a model; median of {ROUNDS} rounds, in s"]
+    lines.append(f"{'':16}" + "".join(f"{part:>22}" for part in PARTS))
+    flower = {part: statistics.median(seconds["Flower FedAvg"][part]) for part in PARTS}
+    for name, parts in seconds.items():
+        medians = {part: statistics.median(parts[part]) for part in PARTS}
+        cells = [f"{medians[part]:.3f} {medians[part] / flower[part]:6.2f}x" for part in PARTS]
+        lines.append(f"{name:16}" + "".join(f"{cell:>22}" for cell in cells))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    arguments.add_argument("--nodes", default="1000,10000")
+    arguments.add_argument("--save", type=Path, help="file for what is printed")
+    options = arguments.parse_args()
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+    where = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at start"
+    texts = [where]
+    print(where)
+    for nodes in map(int, options.nodes.split(",")):
+        texts.append(table(nodes, measure(nodes)))
+        print(texts[-1], flush=True)
+    if options.save:
+        options.save.write_text("\n\n".join(texts) + "\n")
+
+
+if __name__ == "__main__":
+    main()
