@@ -15,6 +15,7 @@ repeated, and those that were stopped go on. `--wisdm FILE` adds wisdm.npz to `k
 
 import argparse
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ RULES: dict[str, Rule[Any]] = {
     "FedAvgM 0.9": fedhaw.FedAvgM(),
     "FedHAW-auto": fedhaw.FedHAWAuto(),
 }
+LETTERS = "letter's FedHAW"
 SGD = {"batch": 32}
 MNIST = {f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.001, 0.01, 0.1)} | {
     "Adam 0.001": SGD | {"client_update": "adam", "eta": 1e-3},
@@ -76,8 +78,10 @@ MNIST = {f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.001, 0.01, 0.1)} | {
     | {"eta": 0.05, "clients": 100, "cohort": 10, "split": "dirichlet"},
 }
 WISDM = {"model": "mlp-64", "split": "holders", "clients": 36, "eta": 0.05, "batch": 16}
-LONG = {f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.1, 0.15)} | {
-    "Adam 0.001": SGD | {"client_update": "adam", "eta": 1e-3}
+LONG = {f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.1, 0.15, 0.05, 0.01, 0.001)} | {
+    "SGD 0.1, weight decay": SGD | {"client_update": "sgd-wd", "eta": 0.1},
+    "Adam 0.001": SGD | {"client_update": "adam", "eta": 1e-3},
+    "Adam 0.0001": SGD | {"client_update": "adam", "eta": 1e-4},
 }
 LOSSES = {"": None, ", p_e 0.8": 0.8}
 
@@ -124,23 +128,33 @@ def kinds(args: argparse.Namespace) -> None:
 
 def long(args: argparse.Namespace) -> None:
     """The table `long`."""
-    print("| federation |", " | ".join(f"{title}, end | deepest" for title in RULES), "|")
-    for name, settings in LONG.items():
-        for loss, rate in LOSSES.items():
-            if args.only in name + loss:
+    chosen = [title for title in (*RULES, LETTERS) if title in args.rules.split(",")]
+    print("| federation | seed |", " | ".join(f"{title}, end | deepest" for title in chosen), "|")
+    for seed in range(args.seeds):
+        for (name, settings), alpha, (loss, rate) in product(
+            LONG.items(), (0.1, 1.0), LOSSES.items()
+        ):
+            label = f"{name}, alpha {alpha:g}{loss}"
+            if args.only in label:
+                rules = RULES | {LETTERS: letters_rule(settings["eta"], rate)}
                 paths = {
-                    title: play(args.out, rule, f"long/{name}{loss}/{title}", "mnist-5k",
-                                rounds=args.rounds, evaluate_every=5, seed=0, uplink=rate,
-                                **settings)[0]
-                    for title, rule in RULES.items()
+                    title: play(args.out, rules[title], f"long/{label}/{title}/{seed}", "mnist-5k",
+                                rounds=args.rounds, evaluate_every=5, seed=seed, uplink=rate,
+                                alpha=alpha, **settings)[0]
+                    for title in chosen
                 }  # fmt: skip
-                bar = paths["FedAvg"]
+                bar = paths.get("FedAvg", np.zeros(1))
                 counted = np.maximum.accumulate(bar > 60)
                 cells = [
                     f"{path[-3:].mean():.1f} | {(path - bar)[counted].min(initial=np.inf):.1f}"
                     for path in paths.values()
                 ]
-                print(f"| {name}{loss} |", " | ".join(cells), "|", flush=True)
+                print(f"| {label} | {seed} |", " | ".join(cells), "|", flush=True)
+
+
+def letters_rule(eta: float, loss_rate: float | None) -> Rule[Any]:
+    """The letter's rule with the letter's rates for MNIST."""
+    return fedhaw.FedHAW(eta=eta, eta_gamma=1e-4 if loss_rate else 1e-3, eta_lambda=1e-2)
 
 
 def poisoned(data: Dataset, parts: list[Any], bad: tuple[int, ...], kind: str) -> Dataset:
@@ -202,5 +216,6 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=1000, help="of the table `long`")
     parser.add_argument("--wisdm", default=None)
+    parser.add_argument("--rules", default=",".join(RULES), help="of the table `long`")
     arguments = parser.parse_args()
     {"kinds": kinds, "long": long, "trust": trust}[arguments.table](arguments)
