@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import strategies as st
 
 from fedhaw.uplink import (
     BurstyUplink,
+    HourlyUplink,
     InvalidUplink,
+    LabelUplink,
     LetterUplink,
     RecordedUplink,
     Uplink,
@@ -22,7 +25,15 @@ def losses(uplink: Uplink, rounds: int, seed: int = 3, clients: range = ALL) -> 
     return np.array([uplink.lost(seed, t, clients) for t in range(rounds)])
 
 
-@pytest.mark.parametrize("uplink", [LetterUplink(0.8), BurstyUplink(0.1, 0.3, 0.05, 0.9)])
+@pytest.mark.parametrize(
+    "uplink",
+    [
+        LetterUplink(0.8),
+        BurstyUplink(0.1, 0.3, 0.05, 0.9),
+        LabelUplink(tuple(k % 10 for k in ALL), 10, 0.8),
+        HourlyUplink(0.5, "cut"),
+    ],
+)
 @given(seed=st.integers(0, 2**32 - 1), t=st.integers(0, 300), data=st.data())
 def test_a_loss_depends_on_seed_round_and_client_alone(
     uplink: Uplink, seed: int, t: int, data: st.DataObject
@@ -93,6 +104,40 @@ def test_bursts_have_the_asked_rate_and_length() -> None:
     assert abs(lost[1:].sum() / starts - 5.0) < 0.5
 
 
+def test_who_holds_the_first_class_loses_most() -> None:
+    labels = np.zeros((4, 10), np.int64)
+    labels[0, [0, 7]] = labels[1, [3, 4]] = labels[2, 9] = 5  # the last client holds nothing
+    uplink = LabelUplink.of(labels, 0.9)
+    assert uplink.smallest == (0, 3, 9, 9)
+    rates = losses(uplink, 3000, clients=range(4)).mean(axis=0)
+    np.testing.assert_allclose(rates, [0.9, 0.9 * 6 / 9, 0, 0], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("hours", "expected"),
+    [
+        ("sine", lambda t: 0.7 + 0.3 * np.sin(2 * np.pi * t / 20)),
+        ("steps", lambda t: np.where(t < 10, 1.0, 0.4)),
+        ("cut", lambda t: 0.7 + 0.3 * np.sin(2 * np.pi * t / 20)),
+    ],
+)
+def test_by_the_hour_all_clients_are_lost_together(
+    hours: Any, expected: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    lost = losses(HourlyUplink(0.0, hours), 4000)
+    by_hour = 1 - lost.reshape(-1, 20, len(ALL)).mean(axis=(0, 2))
+    np.testing.assert_allclose(by_hour, expected(np.arange(20)), atol=0.03)
+
+
+def test_below_the_cut_nobody_is_available() -> None:
+    uplink = HourlyUplink(0.9, "cut")
+    available = np.array([uplink.availability(0, t, ALL) for t in range(20)])
+    plain = np.array([HourlyUplink(0.9).availability(0, t, ALL) for t in range(20)])
+    assert np.all(available[plain < 0.25] == 0)
+    np.testing.assert_array_equal(available[plain >= 0.25], plain[plain >= 0.25])
+    assert (plain < 0.25).any()
+
+
 def test_a_trace_is_replayed(tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
     file.write_text(
@@ -160,6 +205,12 @@ def test_a_trace_that_is_not_there_is_named(tmp_path: Path) -> None:
         lambda: BurstyUplink.bursts(0.9, 2.0),
         lambda: BurstyUplink.bursts(0.5, 0.5),
         lambda: BurstyUplink.bursts(1.0, 5.0),
+        lambda: LabelUplink((0, 10), 10, 0.5),
+        lambda: LabelUplink((0, 1), 10, 1.5),
+        lambda: LabelUplink((0, 1), 10, 0.5).lost(0, 0, [2]),
+        lambda: HourlyUplink(-0.5),
+        lambda: HourlyUplink(0.5, "noon"),  # type: ignore[arg-type]
+        lambda: uplink_of("by-label", 0.5),
         lambda: uplink_of(-1),
         lambda: uplink_of(True),
         lambda: uplink_of([0.5]),  # type: ignore[arg-type]
@@ -176,3 +227,9 @@ def test_what_a_user_may_write_for_an_uplink() -> None:
     assert uplink_of(np.float32(0.5)) == LetterUplink(0.5)  # type: ignore[arg-type]
     bursty = BurstyUplink(0.1, 0.2)
     assert uplink_of(bursty) is bursty
+    assert uplink_of("by-label", 0.5, labels=np.eye(2, 3, 1, np.int64)) == LabelUplink(
+        (1, 2), 3, 0.5
+    )
+    assert uplink_of("hourly", 0.5, hours="steps") == HourlyUplink(0.5, "steps")
+    assert uplink_of("hourly") == HourlyUplink(0.0)
+    assert uplink_of("by-label") is uplink_of("letter") is None

@@ -23,7 +23,14 @@ from fedhaw.rules import (
 )
 from fedhaw.rules import table as _table
 from fedhaw.rules.table import *
-from fedhaw.uplink import BurstyUplink, InvalidUplink, LetterUplink, RecordedUplink
+from fedhaw.uplink import (
+    BurstyUplink,
+    HourlyUplink,
+    InvalidUplink,
+    LabelUplink,
+    LetterUplink,
+    RecordedUplink,
+)
 
 if TYPE_CHECKING:
     from fedhaw.clients import InvalidUpdate as InvalidUpdate
@@ -67,11 +74,13 @@ __all__ = [
     "FileWriteError",
     "History",
     "HistoryError",
+    "HourlyUplink",
     "InvalidClientModel",
     "InvalidRound",
     "InvalidRule",
     "InvalidSetting",
     "InvalidUplink",
+    "LabelUplink",
     "LengthGuard",
     "LetterUplink",
     "MissingExtra",

@@ -24,6 +24,8 @@ _NAMES = {
     "LocalUpdate": "local",
     "LetterUplink": "letter",
     "BurstyUplink": "bursty",
+    "LabelUplink": "by-label",
+    "HourlyUplink": "hourly",
     "RecordedUplink": "recorded",
 }
 """How classes other than rules are called in a history, where lower case is not enough."""

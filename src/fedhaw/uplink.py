@@ -7,6 +7,8 @@ model of the uplink keeps any state.
 
 - `LetterUplink`: each client has its own loss probability, drawn once, and loses independently.
 - `BurstyUplink`: losses come in bursts, after Gilbert (1960) and Elliott (1963).
+- `LabelUplink`: losses are tied to what a client alone knows, after Gu et al. (2021).
+- `HourlyUplink`: losses come and go by the hour, for all at once, after Xiang et al. (2024).
 - `RecordedUplink`: what was measured somewhere, read from a file.
 
 Anything with a method `lost` of the same kind is an uplink, too. The downlink never fails.
@@ -19,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import Protocol, Self, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, Self, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,12 @@ from numpy.typing import NDArray
 from fedhaw.errors import FedhawError, shown
 
 Lost: TypeAlias = NDArray[np.bool_]
+
+Hours: TypeAlias = Literal["sine", "steps", "cut"]
+"""How the availability of all clients changes over a day of `DAY` rounds."""
+
+DAY = 20
+CUT = 0.25
 
 # Streams of random numbers that must not meet.
 _PROBABILITIES, _LOSSES, _STARTS, _STEPS = range(4)
@@ -152,6 +160,92 @@ class BurstyUplink:
 
 
 @dataclass(frozen=True)
+class LabelUplink:
+    """An uplink that is the worse, the smaller the smallest label is that a client holds.
+
+    A client whose smallest label is j of C classes loses with probability loss_rate (1 - j/(C-1)),
+    independently in each round: those who hold the first class lose with loss_rate, and what is
+    missing is always the same kind of knowledge. In the paper's words, clients are available with
+    p_min + j/(C-1) (p_max - p_min), where p_min is 1 - loss_rate and p_max is 1.
+
+    Attributes:
+        smallest: (K,) the smallest label of each client.
+        classes: C.
+        loss_rate: the largest loss probability, 0 to 1.
+    """
+
+    smallest: tuple[int, ...]
+    classes: int
+    loss_rate: float
+
+    def __post_init__(self) -> None:
+        _check_probability("loss_rate", self.loss_rate)
+        if not all(0 <= label < self.classes for label in self.smallest):
+            raise InvalidUplink(
+                f"smallest holds labels outside of 0 to {self.classes - 1}; give each client's "
+                "smallest label, and how many classes there are."
+            )
+
+    @classmethod
+    def of(cls, labels: NDArray[np.int64], loss_rate: float) -> Self:
+        """From (K, C) how many samples of each class each client holds."""
+        smallest = np.where(labels.any(axis=1), (labels > 0).argmax(axis=1), labels.shape[1] - 1)
+        return cls(tuple(smallest.tolist()), labels.shape[1], loss_rate)
+
+    def lost(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
+        """The same as in `Uplink`."""
+        if max(clients, default=0) >= len(self.smallest):
+            raise InvalidUplink(
+                f"smallest has {len(self.smallest)} clients, but client {max(clients)} takes part; "
+                "give the smallest label of every client."
+            )
+        labels = np.array(self.smallest, dtype=float)[np.asarray(clients, dtype=np.int64)]
+        probability = self.loss_rate * (1 - labels / max(self.classes - 1, 1))
+        return _uniforms(seed, _LOSSES, round_index, clients) < probability
+
+
+@dataclass(frozen=True)
+class HourlyUplink:
+    """An uplink that is good and bad by the hour, for all clients at once.
+
+    Client k is available with probability (1 - p_k) f(t), where p_k ~ Uniform(0, loss_rate) is
+    drawn once, as in the letter's uplink, and f goes round every 20 rounds:
+
+    - sine: f(t) = 0.7 + 0.3 sin(2 pi t / 20).
+    - steps: 1 in the first ten rounds, 0.4 in the other ten.
+    - cut: as sine, but who would be available with less than 0.25 is not at all.
+
+    Attributes:
+        loss_rate: the largest loss probability of a client at the best hour, 0 to 1.
+        hours: "sine", "steps" or "cut".
+    """
+
+    loss_rate: float
+    hours: Hours = "sine"
+
+    def __post_init__(self) -> None:
+        _check_probability("loss_rate", self.loss_rate)
+        if self.hours not in get_args(Hours):
+            raise InvalidUplink(f"hours is {self.hours!r}; it must be sine, steps or cut.")
+
+    def availability(
+        self, seed: int, round_index: int, clients: Sequence[int]
+    ) -> NDArray[np.float64]:
+        """(len(clients),) the probability that each client's upload arrives in this round."""
+        hour = round_index % DAY
+        sine = 0.7 + 0.3 * math.sin(2 * math.pi * hour / DAY)
+        factor = sine if self.hours != "steps" else 1.0 if hour < DAY / 2 else 0.4
+        base = 1 - self.loss_rate * _uniforms(seed, _PROBABILITIES, 0, clients)
+        available = factor * base
+        return np.where(available < CUT, 0.0, available) if self.hours == "cut" else available
+
+    def lost(self, seed: int, round_index: int, clients: Sequence[int]) -> Lost:
+        """The same as in `Uplink`."""
+        arrives = self.availability(seed, round_index, clients)
+        return _uniforms(seed, _LOSSES, round_index, clients) >= arrives
+
+
+@dataclass(frozen=True)
 class RecordedUplink:
     """Losses as they were recorded; the seed plays no part.
 
@@ -213,7 +307,10 @@ class RecordedUplink:
         )
 
 
-KINDS = ("letter", "bursty")
+BY_LOSS_RATE = ("letter", "bursty", "by-label")
+"""The uplinks known by name that lose nothing at a loss rate of 0."""
+
+KINDS = (*BY_LOSS_RATE, "hourly")
 """The uplinks that are known by name."""
 
 
@@ -221,30 +318,43 @@ def uplink_of(
     what: "Uplink | float | str | os.PathLike[str] | None",
     loss_rate: float = 0.0,
     burst: float = 3.0,
+    hours: Hours = "sine",
+    labels: NDArray[np.int64] | None = None,
 ) -> Uplink | None:
     """An uplink from what a user may write for one; None is one that never fails.
 
     Args:
-        what: None, "letter" or "bursty", the letter's p_e, the path of a trace, or an uplink.
-        loss_rate: p_e of "letter", or the share of all uploads that "bursty" loses.
+        what: None, one of `KINDS`, the letter's p_e, the path of a trace, or an uplink.
+        loss_rate: p_e of "letter", the share of all uploads that "bursty" loses, or the largest
+            loss probability of "by-label" and of "hourly" at the best hour.
         burst: mean rounds of a burst, for "bursty".
+        hours: how "hourly" changes.
+        labels: (K, C) how many samples of each class each client holds, for "by-label".
 
     Raises:
         InvalidUplink: it is none of these.
     """
     if what is None or (isinstance(what, Uplink) and not isinstance(what, type)):
         return what
-    if isinstance(what, str) and what in KINDS:
-        if not loss_rate:
-            return None
-        letter = what == "letter"
-        return LetterUplink(loss_rate) if letter else BurstyUplink.bursts(loss_rate, burst)
+    if what in BY_LOSS_RATE and not loss_rate:
+        return None
+    match what:
+        case "hourly":
+            return HourlyUplink(loss_rate, hours)
+        case "letter":
+            return LetterUplink(loss_rate)
+        case "bursty":
+            return BurstyUplink.bursts(loss_rate, burst)
+        case "by-label":
+            if labels is None:
+                raise InvalidUplink("The uplink by-label needs the clients' labels; give labels.")
+            return LabelUplink.of(labels, loss_rate)
     if isinstance(what, (str, os.PathLike)):
         return RecordedUplink.read(what)
     if isinstance(what, Real) and not isinstance(what, bool):
         return LetterUplink(float(what))
     raise InvalidUplink(
-        f"uplink is {shown(what)}; give None, letter, bursty, the letter's p_e, the path of a "
+        f"uplink is {what!r}; give None, {', '.join(KINDS)}, the letter's p_e, the path of a "
         "trace, or an uplink such as BurstyUplink."
     )
 

@@ -39,6 +39,7 @@ from fedhaw.settings import (
     described,
     fill,
 )
+from fedhaw.uplink import BY_LOSS_RATE
 
 RecipeError = InvalidSetting
 """A recipe that cannot be used; the sentence names the file or flag, the key and the remedy."""
@@ -118,7 +119,7 @@ class Recipe:
     def rule_options(self) -> dict[str, Any]:
         """The rule's options with everything filled in that depends on the federation."""
         settings = self.settings
-        lossy = settings["loss_rate"] > 0 or settings["uplink"] not in ("letter", "bursty")
+        lossy = settings["loss_rate"] > 0 or settings["uplink"] not in BY_LOSS_RATE
         return filled_options(self.rule.name, self.rule.options, self.family, lossy)
 
     @classmethod

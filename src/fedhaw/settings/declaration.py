@@ -15,6 +15,7 @@ from fedhaw.data import names as data_names
 from fedhaw.data.scales import InputScale
 from fedhaw.rules.lengths import LIMIT
 from fedhaw.settings.setting import Setting
+from fedhaw.uplink import Hours
 
 if TYPE_CHECKING:
     import torch
@@ -141,7 +142,8 @@ class Settings(TypedDict, total=False):
     uplink: Annotated[
         UplinkSource | None,
         Setting(
-            help="How uploads get lost: letter (independently), bursty (Gilbert-Elliott), or "
+            help="How uploads get lost: letter (independently), bursty (Gilbert-Elliott), by-label "
+            "(most where a client holds the first class), hourly (all clients at once), or "
             "FILE.csv, a trace of lost uploads.",
             default="letter",
             known="fedhaw.uplink:KINDS",
@@ -152,7 +154,8 @@ class Settings(TypedDict, total=False):
         float,
         Setting(
             help="p_e of the uplink letter, where each client's uploads are lost with a "
-            "probability of its own, up to this; or the share of all uploads that bursty loses.",
+            "probability of its own, up to this; or the share of all uploads that bursty loses; or "
+            "the largest loss probability of a client in by-label and, at the best hour, hourly.",
             default=0.0,
             at_least=0,
             at_most=1,
@@ -166,6 +169,17 @@ class Settings(TypedDict, total=False):
             default=3.0,
             at_least=1,
             told_by="uplink",
+        ),
+    ]
+    hours: Annotated[
+        Hours,
+        Setting(
+            help="How clients are available over every 20 rounds, in the uplink hourly: sine (70 % "
+            "on average), steps (ten rounds all, ten rounds 40 %), or cut (as sine, but not at "
+            "all below 25 %).",
+            default="sine",
+            told_by="uplink",
+            later=True,
         ),
     ]
     stand_in: Annotated[

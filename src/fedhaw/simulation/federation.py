@@ -86,8 +86,14 @@ class Federation:
             FedhawError: something cannot be had or does not fit.
         """
         device = device_of(settings["device"])
-        uplink = uplink_of(settings["uplink"], settings["loss_rate"], settings["burst"])
         dataset, parts = shared_out(settings, dataset or dataset_of(settings))
+        uplink = uplink_of(
+            settings["uplink"],
+            settings["loss_rate"],
+            settings["burst"],
+            settings["hours"],
+            label_counts(dataset.y_train, parts, dataset.classes),
+        )
         module = initial_module(settings, dataset)
         layout = Layout.of(module, settings["buffers"])
         scale = settings["input_scale"]
