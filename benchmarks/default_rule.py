@@ -70,7 +70,7 @@ RULES: dict[str, Rule[Any]] = {
     "FedHAW-auto": fedhaw.FedHAWAuto(),
 }
 LETTERS = "letter's FedHAW"
-SGD = {"batch": 32}
+SGD: dict[str, Any] = {"batch": 32}
 MNIST = {f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.001, 0.01, 0.1)} | {
     "Adam 0.001": SGD | {"client_update": "adam", "eta": 1e-3},
     "linear, Adam 0.0005": SGD | {"client_update": "adam", "eta": 5e-4, "model": "logistic"},
@@ -136,7 +136,7 @@ def long(args: argparse.Namespace) -> None:
         ):
             label = f"{name}, alpha {alpha:g}{loss}"
             if args.only in label:
-                rules = RULES | {LETTERS: letters_rule(settings["eta"], rate)}
+                rules = RULES | {LETTERS: letters_rule(float(settings["eta"]), rate)}
                 paths = {
                     title: play(args.out, rules[title], f"long/{label}/{title}/{seed}", "mnist-5k",
                                 rounds=args.rounds, evaluate_every=5, seed=seed, uplink=rate,

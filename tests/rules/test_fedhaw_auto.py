@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedhaw
@@ -59,6 +59,7 @@ def play(
     return path
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     size=st.sampled_from([0.001, 0.03, 0.1, 2.0]),
@@ -100,6 +101,7 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float) -> N
         np.testing.assert_allclose(model, mine, rtol=1e-9, atol=1e-12)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), exponent=st.integers(-12, 12))
 def test_another_unit_of_the_model_changes_no_coefficient(seed: int, exponent: int) -> None:
     """Powers of two: not even rounding differs."""
@@ -113,6 +115,7 @@ def test_another_unit_of_the_model_changes_no_coefficient(seed: int, exponent: i
         np.testing.assert_allclose(other, unit * model, rtol=1e-12)
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), factor=st.floats(1e-3, 10))
 def test_a_multiple_of_eta_or_of_the_loss_changes_no_first_step(seed: int, factor: float) -> None:
     """Both multiply the updates. From the same model, every cosine and so every step is the same,
@@ -188,6 +191,7 @@ def test_clients_that_move_far_and_apart_get_no_momentum() -> None:
     assert state.momentum == 0.0
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), K=st.integers(2, 30))
 def test_what_rounding_leaves_of_equal_models_is_no_update(seed: int, K: int) -> None:
     random = np.random.default_rng(seed)

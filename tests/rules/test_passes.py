@@ -3,6 +3,7 @@
 import multiprocessing
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from suite import BACKENDS
 
 from fedhaw.rules import blocks, passes
+from fedhaw.rules.passes import grams
 
 
 @pytest.fixture(autouse=True)
@@ -201,14 +203,67 @@ def test_a_matrix_that_fits_in_cache_is_worked_on_by_one_core(
     move=st.sampled_from([1.0, 1e-2, 1e-5]),
     seed=st.integers(0, 99),
 )
-def test_mean_and_gram_are_those_of_the_updates(
+def test_mean_and_angles_are_those_of_the_updates(
     backend: str, K: int, P: int, move: float, seed: int
 ) -> None:
     to_backend = BACKENDS[backend]
     w, W, _ = (a.astype(np.float32) for a in models(K, P, move, seed))
     s = np.random.default_rng(seed).dirichlet(np.ones(K))
-    mean, gram = passes.mean_and_gram(to_backend(w), to_backend(W), s)
+    mean, (gram, along, square) = passes.mean_and_angles(to_backend(w), to_backend(W), s)
     updates = W.astype(np.float64) - w.astype(np.float64)
     lengths = np.linalg.norm(updates, axis=1)
     np.testing.assert_allclose(gram, updates @ updates.T, atol=1e-5 * lengths.max() ** 2)
     np.testing.assert_allclose(np.asarray(mean), s @ updates, atol=1e-5 * np.abs(updates).max())
+    length = np.linalg.norm(w)
+    np.testing.assert_allclose(along, updates @ w, atol=1e-5 * lengths.max() * length)
+    assert square == pytest.approx(length**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("move", [1.0, 1e-2, 1e-6])
+def test_a_sample_of_a_large_model_tells_its_angles_and_the_mean_is_whole(
+    backend: str, move: float
+) -> None:
+    """Ten models of half a million parameters: more than are looked at one by one."""
+    to_backend, K, P = BACKENDS[backend], 10, 500_000
+    random = np.random.default_rng(0)
+    w = random.standard_normal(P).astype(np.float32)
+    common = random.standard_normal(P) + 0.2 * w
+    W = (w + move * (common + random.standard_normal((K, P)))).astype(np.float32)
+    assert 0 < len(grams.sampled_columns(W)) * grams.BLOCK < P
+    s = random.dirichlet(np.ones(K))
+    mean, (gram, along, square) = passes.mean_and_angles(to_backend(w), to_backend(W), s)
+    updates = W.astype(np.float64) - w.astype(np.float64)
+    whole = updates @ updates.T
+    np.testing.assert_allclose(_cosines(gram), _cosines(whole), atol=0.01)
+    lengths = np.sqrt(np.diag(whole))
+    np.testing.assert_allclose(
+        along / np.sqrt(np.diag(gram) * square),
+        updates @ w / lengths / np.linalg.norm(w),
+        atol=0.01,
+    )
+    expected = s @ updates
+    error = np.linalg.norm(np.asarray(mean) - expected) / np.linalg.norm(expected)
+    assert error < 2 * grams.DIGITS
+
+
+def _cosines(gram: np.ndarray) -> np.ndarray:
+    lengths = np.sqrt(np.diag(gram))
+    return np.asarray(gram / np.outer(lengths, lengths))
+
+
+def test_a_sample_reaches_from_the_first_parameter_to_the_last() -> None:
+    for K, P in ((10, 11_173_962), (1000, 118_282), (3, 10**8)):
+        blocks = grams.sampled_columns(np.broadcast_to(np.float32(0), (K, P)))
+        assert (blocks[0].start, blocks[-1].stop) == (0, P)
+        assert all(a.stop <= b.start for a, b in pairwise(blocks))
+    assert grams.sampled_columns(np.empty((10, 118_282), np.float32)) == []
+
+
+def test_stride_is_momentum_and_scaling() -> None:
+    random = np.random.default_rng(0)
+    w, before, delta = random.standard_normal((3, 300))
+    expected = 0.9 * before + delta
+    velocity, model = passes.stride(w, before, delta, 0.9, 1.1)
+    np.testing.assert_allclose(velocity, expected)
+    np.testing.assert_allclose(model, 1.1 * (w + expected))

@@ -1,5 +1,6 @@
 """Trust, on made-up rounds of clients that agree, differ or lie."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,19 @@ import pytest
 import fedhaw
 from fedhaw.rules import Round
 from fedhaw.rules.fedhaw_auto import FedHAWAutoState
-from fedhaw.rules.trust import REMEMBERED, ROUNDS, Evidence
+from fedhaw.rules.trust import PROBATION, REMEMBERED, ROUNDS, Evidence
 
-K, P = 10, 400
+K, P = 10, 2000
 BAD = (0, 2, 5)
 EXAMPLES = np.arange(1, K + 1) * 10.0
+
+
+STILL = np.zeros(K)
+
+
+def wrong(bad: Sequence[int]) -> Any:
+    """(K,) the growth where the model gets some clients' labels wrong."""
+    return np.where(np.isin(np.arange(K), bad), -0.05, 0.05)
 
 
 def gram(updates: Any) -> Any:
@@ -44,17 +53,31 @@ def lie(updates: Any, kind: str, random: Any, bad: tuple[int, ...] = BAD) -> Any
     return updates
 
 
+def stretched(updates: Any, w: Any, cosines: Any) -> Any:
+    """The updates at given cosines with the model."""
+    along = w / np.linalg.norm(w)
+    across = updates - np.outer(updates @ along, along)
+    lengths = np.linalg.norm(across, axis=1)
+    return across + np.outer(lengths * cosines, along)
+
+
 def play(
     rounds: int, kind: str = "", until: int = 10_000, lost: float = 0.0, unit: float = 1.0
 ) -> list[FedHAWAutoState]:
-    """The states of a federation some of whose clients lie in its first `until` rounds."""
+    """The states of a federation some of whose clients lie in its first `until` rounds.
+
+    The model knows the honest clients' labels; those of the others it gets wrong."""
     rule, random = fedhaw.FedHAWAuto(), np.random.default_rng(3)
     w, state, states = unit * random.standard_normal(P), fedhaw.FedHAWAuto().init(), []
     for t in range(rounds):
-        updates = lie(alike(random), kind if t < until else "", random)
+        lying = kind if t < until else ""
+        updates = lie(alike(random), lying, random)
+        cosines = 0.05 + 0.005 * random.standard_normal(K)
+        cosines[list(BAD)] *= -1 if lying else 1
         received = random.random(K) >= lost
         received[1] = True
-        W = np.where(received[:, None], w + 0.01 * unit * updates, w)
+        moved = stretched(updates, w, cosines)
+        W = np.where(received[:, None], w + 0.01 * unit * moved, w)
         w, state = rule.aggregate(state, Round(w, W, EXAMPLES, received))
         states.append(state)
     return states
@@ -63,7 +86,7 @@ def play(
 @pytest.mark.parametrize("kind", ["noise", "reversed", "colluding"])
 @pytest.mark.parametrize("lost", [0.0, 0.4])
 def test_bad_clients_lose_their_weight(kind: str, lost: float) -> None:
-    states = play(50, kind, lost=lost)
+    states = play(60, kind, lost=lost)
     assert set(states[-1].distrusted) == set(BAD)
     weights = states[-1].weights
     assert np.all(weights[list(BAD)] == 0)
@@ -73,14 +96,14 @@ def test_bad_clients_lose_their_weight(kind: str, lost: float) -> None:
 
 
 def test_one_sentence_names_whom_and_only_in_the_round_it_happened() -> None:
-    notes = [state.note for state in play(20, "noise")]
+    notes = [state.note for state in play(ROUNDS + 5, "noise")]
     said = [note for note in notes if note is not None]
     assert said == ["the server stopped trusting client 0, 2, 5"]
     assert notes.index(said[0]) >= ROUNDS - 1
 
 
 def test_a_client_that_mends_its_ways_is_trusted_again() -> None:
-    states = play(90, "reversed", until=30)
+    states = play(PROBATION + 110, "reversed", until=30)
     assert set(states[29].distrusted) == set(BAD)
     assert states[-1].distrusted == ()
     np.testing.assert_allclose(states[-1].weights, EXAMPLES / EXAMPLES.sum())
@@ -99,8 +122,8 @@ def test_nothing_of_a_client_that_is_not_trusted_is_kept_or_replayed() -> None:
 def test_honest_clients_that_agree_keep_their_weight(noise: float) -> None:
     random, evidence = np.random.default_rng(1), Evidence()
     for _ in range(60):
-        evidence = evidence.after(range(K), gram(alike(random, noise)))
-        assert evidence.outsiders() == ()
+        evidence = evidence.after(range(K), gram(alike(random, noise)), STILL)
+        assert evidence.outsiders == ()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -108,29 +131,89 @@ def test_clients_that_are_only_different_keep_their_weight(seed: int) -> None:
     random, evidence = np.random.default_rng(seed), Evidence()
     directions = random.standard_normal((K, P))
     for _ in range(60):
-        evidence = evidence.after(range(K), gram(different(random, directions)))
-        assert evidence.outsiders() == ()
+        evidence = evidence.after(range(K), gram(different(random, directions)), STILL)
+        assert evidence.outsiders == ()
 
 
 def test_no_unit_changes_a_verdict() -> None:
-    for state, rescaled in zip(play(20, "noise"), play(20, "noise", unit=2.0**20), strict=True):
+    for state, rescaled in zip(play(25, "noise"), play(25, "noise", unit=2.0**20), strict=True):
         assert state.distrusted == rescaled.distrusted
+
+
+def directions_alone(random: Any) -> Any:
+    """(K, K) the inner products of updates that have nothing in common."""
+    return gram(random.standard_normal((K, P)))
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+@pytest.mark.parametrize("bad", [(2,), BAD])
+def test_who_alone_shrinks_or_stretches_the_model_is_told_where_nobody_is_alike(
+    side: int, bad: tuple[int, ...]
+) -> None:
+    random, evidence = np.random.default_rng(0), Evidence()
+    for _ in range(30):
+        growth = -side * (0.03 - 0.02 * random.random(K))
+        growth[list(bad)] = side * 0.07
+        evidence = evidence.after(range(K), directions_alone(random), growth)
+    assert evidence.outsiders == bad
+
+
+@pytest.mark.parametrize("growth", [0.0, -0.01])
+def test_a_client_that_alone_holds_a_class_is_as_unlike_the_others_and_keeps_its_weight(
+    growth: float,
+) -> None:
+    """The model learns to be in doubt about its data, not to be sure and wrong."""
+    random, evidence = np.random.default_rng(0), Evidence()
+    for _ in range(60):
+        updates = lie(alike(random, 0.2), "reversed", random, bad=(2,))
+        others = 0.04 + 0.005 * random.standard_normal(K)
+        others[2] = growth
+        evidence = evidence.after(range(K), gram(updates), others)
+        assert evidence.outsiders == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clients_whose_data_the_model_knows_more_or_less_well_keep_their_weight(seed: int) -> None:
+    random, evidence = np.random.default_rng(seed), Evidence()
+    known = 0.1 * random.random(K) - 0.01
+    for t in range(60):
+        growth = (known + 0.03 * random.standard_normal(K)) / (1 + 0.1 * t)
+        evidence = evidence.after(range(K), directions_alone(random), growth)
+        assert evidence.outsiders == ()
+
+
+def test_a_client_that_was_away_is_compared_with_its_own_rounds() -> None:
+    """All ask for less growth as training ends; who is there only then is no outsider for it."""
+    random, evidence = np.random.default_rng(0), Evidence()
+    for t in range(60):
+        here = range(K) if t >= 40 else range(K - 1)
+        growth = 0.3 * 0.9**t + 0.005 * random.standard_normal(K)
+        updates = random.standard_normal((len(here), P))
+        evidence = evidence.after(here, gram(updates), growth[: len(here)])
+        assert evidence.outsiders == ()
+
+
+def test_looking_like_the_others_for_a_moment_is_not_enough() -> None:
+    states = play(PROBATION + 120, "reversed", until=40)
+    fell = next(t for t, state in enumerate(states) if state.distrusted)
+    back = next(t for t, state in enumerate(states) if t > fell and not state.distrusted)
+    assert back - 40 >= PROBATION
 
 
 def test_half_of_the_clients_is_no_minority() -> None:
     random, evidence = np.random.default_rng(0), Evidence()
     for _ in range(30):
         updates = lie(alike(random, 0.2), "colluding", random, bad=(0, 1, 2, 3, 4))
-        evidence = evidence.after(range(K), gram(updates))
-        assert evidence.outsiders() == ()
+        evidence = evidence.after(range(K), gram(updates), wrong(range(5)))
+        assert evidence.outsiders == ()
 
 
 def test_few_clients_are_never_judged() -> None:
     random, evidence = np.random.default_rng(0), Evidence()
     for _ in range(30):
         updates = lie(alike(random, 0.2)[:6], "reversed", random, bad=(0,))
-        evidence = evidence.after(range(6), gram(updates))
-        assert evidence.outsiders() == ()
+        evidence = evidence.after(range(6), gram(updates), wrong([0])[:6])
+        assert evidence.outsiders == ()
 
 
 def test_sampled_clients_are_judged_by_all_they_met() -> None:
@@ -139,23 +222,54 @@ def test_sampled_clients_are_judged_by_all_they_met() -> None:
         cohort = np.sort(random.choice(40, K, replace=False))
         bad = tuple(int(k) for k in np.flatnonzero(cohort % 10 == 0))
         updates = lie(alike(random), "noise", random, bad)
-        evidence = evidence.after([int(name) for name in cohort], gram(updates))
-    assert set(evidence.outsiders()) == {0, 10, 20, 30}
+        evidence = evidence.after([int(name) for name in cohort], gram(updates), wrong(bad))
+    assert set(evidence.outsiders) == {0, 10, 20, 30}
 
 
 def test_only_so_many_clients_are_remembered() -> None:
     random, evidence = np.random.default_rng(0), Evidence()
     for t in range(60):
-        evidence = evidence.after(range(K * t, K * t + K), gram(alike(random)))
+        evidence = evidence.after(range(K * t, K * t + K), gram(alike(random)), STILL)
     assert len(evidence.seen) == REMEMBERED
     assert list(evidence.seen)[-1] == 60 * K - 1
     assert evidence.likeness.shape == evidence.pairs.shape == (REMEMBERED, REMEMBERED)
 
 
 def test_a_round_of_distrusted_clients_alone_changes_nothing() -> None:
-    state = play(20, "noise")[-1]
+    state = play(ROUNDS + 5, "noise")[-1]
     w = np.ones(P)
     current = Round(w, np.tile(w + 1, (2, 1)), [1, 1], clients=(0, 2))
     model, after = fedhaw.FedHAWAuto().aggregate(state, current)
     assert after is state
     np.testing.assert_array_equal(model, w)
+
+
+def test_an_update_that_is_far_too_long_counts_as_one_of_usual_length() -> None:
+    random, w = np.random.default_rng(0), np.zeros(P)
+    updates = alike(random)
+    updates[2] *= -9
+    model, state = fedhaw.FedHAWAuto().aggregate(
+        fedhaw.FedHAWAuto().init(), Round(w, w + updates, np.ones(K))
+    )
+    lengths = np.linalg.norm(updates, axis=1)
+    usual = float(np.median(lengths))
+    expected = np.where(lengths > 4 * usual, usual / lengths, 1.0) / K
+    assert expected[2] < 0.02
+    np.testing.assert_allclose(state.weights, expected)
+    np.testing.assert_allclose(model, expected @ updates)
+    # Nor is it replayed at its own length when the next upload of the client is lost.
+    received = np.arange(K) != 2
+    W = np.where(received[:, None], model + alike(random), model)
+    _, state = fedhaw.FedHAWAuto().aggregate(state, Round(model, W, np.ones(K), received))
+    assert state.absent == ()
+
+
+def test_a_client_with_more_data_may_go_further() -> None:
+    random, w = np.random.default_rng(0), np.zeros(P)
+    updates, examples = alike(random), np.ones(K)
+    updates[2] *= 9
+    examples[2] = 5
+    _, state = fedhaw.FedHAWAuto().aggregate(
+        fedhaw.FedHAWAuto().init(), Round(w, w + updates, examples)
+    )
+    np.testing.assert_allclose(state.weights, examples / examples.sum())

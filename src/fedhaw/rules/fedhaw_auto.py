@@ -28,20 +28,31 @@ numbers but P of them are ratios of lengths and cosines.
   stale; the less arrives, the less of it may add up.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
   replayed, and v, in which it still is, starts afresh.
+- Until a verdict is reached, which takes rounds, nobody shouts: an update more than LONG times as
+  long as the round's median, or more for a client with more data, counts as one of that length.
 
 theta starts at 0 and gamma at 0; round 0 is FedAvg. docs/rules/fedhaw-auto.md shows what it does.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, namespace
+from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.passes import blend, combine, like, mean_and_gram, products
+from fedhaw.rules.lengths import LIMIT, MAJORITY
+from fedhaw.rules.passes import (
+    Angles,
+    combine,
+    combine_updates,
+    like,
+    mean_and_angles,
+    products,
+    stride,
+)
 from fedhaw.rules.trust import Evidence
 
 RATE = 0.3
@@ -54,7 +65,11 @@ GAIN = 0.25
 LEAK = 0.7
 SCALING_LIMIT = math.log(2.0)
 REPLAY = 0.9
+LONG = 6.0
 ROUNDING = 4.0
+
+Part = Literal["replay", "momentum", "gamma", "trust"]
+PARTS: tuple[Part, ...] = ("replay", "momentum", "gamma", "trust")
 
 
 @dataclass(frozen=True)
@@ -70,15 +85,12 @@ class FedHAWAutoState:
         velocity: (P,) v; None before the first round and where it starts afresh.
         sent: (P,) the model the last round's clients started from, as it was given.
         previous: (K, P) what came back from them, as it was given.
-        arrived: (K,) whose upload arrived.
+        arrived: (K,) whose upload arrived and may be replayed.
         absent: the clients whose last update is still replayed.
         replayed: (L, P) those updates; None when there are none.
-        seen: in how many rounds each client was compared with others.
-        likeness: (n, n) how their updates resemble each other, see `trust.Evidence`.
-        pairs: (n, n) how many rounds are in each likeness.
-        distrusted: the clients that do not count.
+        evidence: what is known of whom to trust, and who is not trusted.
         clients: who took part in the last round.
-        weights: (K,) s_k, what they counted.
+        weights: (K,) what they counted: s_k, or less where an update was too long.
         note: whom the server began or ceased to trust in the last round, or why the coefficients
             were held; None otherwise.
     """
@@ -94,13 +106,15 @@ class FedHAWAutoState:
     arrived: Array | None = None
     absent: tuple[Client, ...] = ()
     replayed: Array | None = None
-    seen: Mapping[Client, float] = field(default_factory=dict)
-    likeness: Vector = field(default_factory=lambda: np.zeros((0, 0)))
-    pairs: Vector = field(default_factory=lambda: np.zeros((0, 0)))
-    distrusted: tuple[Client, ...] = ()
+    evidence: Evidence = field(default_factory=Evidence)
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
     note: str | None = None
+
+    @property
+    def distrusted(self) -> tuple[Client, ...]:
+        """The clients that do not count."""
+        return self.evidence.outsiders
 
     @property
     def metrics(self) -> Metrics:
@@ -109,19 +123,32 @@ class FedHAWAutoState:
             "gamma": self.gamma,
             "momentum": self.momentum,
             "distrusted": float(len(self.distrusted)),
-            "likeness": _evidence(self).scores(self.distrusted),
+            "likeness": self.evidence.scores(),
+            "growth": dict(self.evidence.growth),
         }
 
 
 @dataclass(frozen=True)
 class FedHAWAuto:
-    """FedHAW with nothing to tune: the same rule for every model, optimiser and loss rate."""
+    """FedHAW with nothing to tune: the same rule for every model, optimiser and loss rate.
+
+    Attributes:
+        without: one of its parts that is left out, to see what it is worth.
+    """
+
+    without: Part | None = None
 
     of_the_sum: ClassVar[str] = (
         "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
     )
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+
+    def __post_init__(self) -> None:
+        if self.without is not None and self.without not in PARTS:
+            raise InvalidRule(
+                f"FedHAWAuto can be had without {', '.join(PARTS)}; got {self.without!r}."
+            )
 
     def init(self) -> FedHAWAutoState:
         """The state before the first round."""
@@ -135,8 +162,15 @@ class FedHAWAuto:
             return unchanged(current), state
         w, W = current.global_model, current.client_models
         # The row of a lost upload holds w: it adds nothing to the mean of the updates.
-        fresh, gram = mean_and_gram(w, W, s)
-        absent, replayed = _replayed(state, current)
+        fresh, angles = mean_and_angles(w, W, s)
+        share, too_long = float(s[current.received].sum()), np.zeros(len(s), dtype=bool)
+        if self.without != "trust":
+            shortening = _shortening(current, angles)
+            too_long = shortening < 1
+            if too_long.any():
+                s = s * shortening
+                fresh = combine_updates(s, w, W)
+        absent, replayed = ((), None) if self.without == "replay" else _replayed(state, current)
         delta = fresh
         if replayed is not None:
             weight_of = dict(zip(current.names, s, strict=True))
@@ -144,44 +178,38 @@ class FedHAWAuto:
 
         before = fresh if state.velocity is None else like(fresh, state.velocity)
         inner = products(w, fresh, before, delta)
-        held = not (np.isfinite(inner).all() and np.isfinite(gram).all())
+        held = not (np.isfinite(inner).all() and np.isfinite(angles.gram).all())
         if held:
             checked(fresh, current)
             learnt = _Coefficients(0.0, state.theta, 0.0, state.start)
         else:
-            share = float(s[current.received].sum())
             epsilon = float(namespace(w).finfo(w.dtype).eps)
-            learnt = _coefficients(state, inner, share, epsilon)
-        scale, beta = math.exp(learnt.gamma), learnt.momentum
-        velocity = blend(beta, before, 1.0, delta) if beta else delta
-        model = blend(scale, w, scale, velocity)
+            learnt = _coefficients(state, inner, share, epsilon, self.without)
+        velocity, model = stride(w, before, delta, learnt.momentum, math.exp(learnt.gamma))
+        evidence, note = state.evidence, None
         if held:
             checked(model, current)
-            note: str | None = (
+            note = (
                 "an update is too large for its square; FedHAW-auto learnt nothing from the round"
             )
-            evidence, distrusted = _evidence(state), state.distrusted
-        else:
-            evidence = _evidence(state).after(*_compared(current, gram))
-            distrusted = evidence.outsiders(state.distrusted)
-            note = _note(state.distrusted, distrusted)
+        elif self.without != "trust":
+            evidence = evidence.after(*_compared(current, angles))
+            note = _note(state.distrusted, evidence.outsiders)
+        trusted_before = set(evidence.outsiders) <= set(state.distrusted)
         return model, FedHAWAutoState(
             gamma=learnt.gamma,
             scaling=state.scaling + learnt.gamma,
             theta=learnt.theta,
-            momentum=beta,
+            momentum=learnt.momentum,
             start=learnt.start,
             # What a client left in the momentum that is not trusted any more goes with it.
-            velocity=velocity if set(distrusted) <= set(state.distrusted) else None,
+            velocity=velocity if trusted_before else None,
             sent=w,
             previous=W,
-            arrived=current.received,
+            arrived=current.received & ~too_long,
             absent=absent,
             replayed=replayed,
-            seen=evidence.seen,
-            likeness=evidence.likeness,
-            pairs=evidence.pairs,
-            distrusted=distrusted,
+            evidence=evidence,
             clients=current.names,
             weights=s,
             note=note,
@@ -197,7 +225,7 @@ class _Coefficients:
 
 
 def _coefficients(
-    state: FedHAWAutoState, inner: Vector, share: float, epsilon: float
+    state: FedHAWAutoState, inner: Vector, share: float, epsilon: float, without: Part | None
 ) -> _Coefficients:
     """A step of theta and of gamma, from the inner products of w, F, v(t-1) and d."""
     length, fresh, before, delta = np.sqrt(np.diag(inner)).tolist()
@@ -214,10 +242,14 @@ def _coefficients(
         astray = (1.0 - max(0.0, agreement)) * fresh
         within = 1.0 - astray / (share * RADIUS * state.start) if state.start > 0 else 0.0
         momentum = max(0.0, min(math.sqrt(share) / (1.0 + math.exp(-theta)), within))
+    if without == "momentum":
+        momentum = 0.0
     if delta > noise and length > 0:
         growth = inner[3, 0] / (delta * length)
         gamma += GAIN * max(0.0, 1.0 - 2.0 * abs(growth)) * growth
     gamma = min(max(gamma, -SCALING_LIMIT - state.scaling), SCALING_LIMIT - state.scaling)
+    if without == "gamma":
+        gamma = 0.0
     return _Coefficients(float(gamma), float(theta), float(momentum), state.start)
 
 
@@ -231,13 +263,26 @@ def _weights(state: FedHAWAutoState, current: Round) -> Vector:
     return trusted / trusted.sum() if trusted.any() else trusted
 
 
-def _evidence(state: FedHAWAutoState) -> Evidence:
-    return Evidence(state.seen, state.likeness, state.pairs)
+def _shortening(current: Round, angles: Angles) -> Vector:
+    """(K,) factors that bring updates which are far too long to the usual length; 1 for others."""
+    lengths, examples = np.sqrt(np.diag(angles.gram)), current.shares
+    moved = current.received & (lengths > 0) & (examples > 0)
+    if np.count_nonzero(moved) < MAJORITY or not np.isfinite(lengths).all():
+        return np.ones(len(lengths))
+    usual = np.median(lengths[moved])
+    # A client with more data takes more steps and may go further.
+    allowed = LONG * usual * np.clip(examples / np.median(examples[moved]), 1.0, LIMIT)
+    factors: Vector = np.where(moved & (lengths > allowed), usual / np.maximum(lengths, usual), 1.0)
+    return factors
 
 
-def _compared(current: Round, gram: Vector) -> tuple[Sequence[Client], Vector]:
+def _compared(current: Round, angles: Angles) -> tuple[Sequence[Client], Vector, Vector]:
+    """Whose updates arrived, their inner products, and their cosines with the model."""
     here = np.flatnonzero(current.received)
-    return [current.names[k] for k in here], gram[np.ix_(here, here)]
+    gram = angles.gram[np.ix_(here, here)]
+    lengths = np.sqrt(np.diag(gram) * angles.square)
+    growth = np.divide(angles.along[here], lengths, out=np.zeros(len(here)), where=lengths > 0)
+    return [current.names[k] for k in here], gram, growth
 
 
 def _note(before: Sequence[Client], now: Sequence[Client]) -> str | None:

@@ -1,45 +1,58 @@
-"""Whom to trust, told from how much clients' updates resemble each other.
+"""Whom to trust, told from two angles of every client's update.
 
-Where most clients learn the same thing their updates point the same way, and whoever sends noise,
-labels of its own making or a reversed update does not. Where clients merely differ, some are less
-like the others than others are, but nothing separates them. So it is not a small likeness that is
-suspect, but a gap. With Delta_k = w_k - w, for every two clients that arrived together,
-
+    growth_k    = running mean over rounds of cos(Delta_k, w),           Delta_k = w_k - w
     likeness_jk = running mean over rounds of cos(Delta_j, Delta_k)
     score_k     = mean of the larger half of likeness_k1, likeness_k2, ...
-    spread      = largest score - smallest score of those above a gap
-    outsiders   : fewer than half of all, below a gap > max(GAP, RATIO spread)
 
-The larger half, because a minority that agrees with itself must not lift itself; fewer than half,
-because of two halves nobody can say which is right. An outsider stays one until its score, taken
-over those who are trusted, comes within NEAR of the median of theirs while that is above GAP: where
-hardly anybody resembles anybody nothing can be told, and verdicts stand. Cosines know no unit:
-nothing here depends on the model's, the loss's or the clients' learning rate.
+**Growth.** <Delta_k, w> is client k's part in the hypergradient of gamma, the letter's coefficient:
+whether its data ask for a longer or a shorter model. In a net of ReLU layers the logits z grow with
+the weights, and -<df_k/dw, w> is, but for the number of layers, the mean over the client's samples
+of z_y - sum_c softmax(z)_c z_c: how much better the global model knows the client's labels than it
+believes to know them. Training makes that positive, or 0, for all data that fit each other: a
+client that alone holds a class is at 0, for the model learns to be in doubt about it. It is
+negative where the model is sure and wrong: for labels that have nothing to do with the inputs, or
+something else than the others'. Reversed updates turn the signs of all: whoever sends them
+stretches the model, and all others, whose labels it now gets wrong, shrink it. So an outsider
+
+- has, with its like, a growth below -MARGIN, or above 0 while the others' is below -MARGIN;
+- stands apart from all others in growth by a gap wider than GAP that is clear, together with the
+  one in likeness if there is one: gap / spread of the others, added up, is above CLEAR.
+
+**Likeness** alone proves nothing: a client that alone holds a class is as unlike the others as one
+that flips labels. It only confirms. The larger half, because a minority that agrees with itself
+must not lift itself.
+
+At most a third of all are outsiders: the fewer the others are, the more often they lie close
+together by chance. An outsider stays one until for PROBATION rounds its growth was no further from
+the middle of the others' than they are from each other, and its score not NEAR or more below the
+least of theirs. Cosines know no unit: nothing here depends on the model's, the loss's or the
+clients' learning rate.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhaw.rules.base import Client, Vector
 
-GAP = 0.15
-"""In cosines. A gap between honest clients that was wide for its spread was never that wide."""
-
-RATIO = 2.0
-"""Of the gap to the others' spread; honest clients that differ a lot are spread out themselves."""
+MARGIN, GAP, CLEAR = 0.015, 0.02, 1.0
+"""In cosines, in cosines, and times the others' spread; see docs/rules/fedhaw-auto.md for how far
+honest clients stay from these, and bad ones go beyond them."""
 
 NEAR = 0.03
-"""In cosines. Once the model no longer follows the outsiders the others have less in common, and a
-gap that has closed is no sign of an outsider's having changed."""
+"""In cosines: what a running mean of ten rounds may be off by."""
+
+PROBATION = 40
+"""Rounds in a row; a client whose honest update would be unlike the others' may look like them for
+a while when it is reversed."""
 
 RATE = 0.1
 """The last ten rounds or so count: a client that mends its ways is seen to have done so."""
 
-ROUNDS = 10
-"""A client is judged after so many; after 5, with uploads lost, honest ones were set apart."""
+ROUNDS = 20
+"""A client is judged after so many: it takes time until an honest one's data are learnt, or until
+reversed updates show in all others. After 10 or 15, some of these others were set apart."""
 
 JUDGED = 7
 """Fewer clients than this are too few for a gap to mean anything."""
@@ -50,50 +63,45 @@ REMEMBERED = 256
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of the clients' likeness.
+    """What is known of the clients, and the verdict on them.
 
     Attributes:
         seen: in how many rounds each client's update was compared; the longest unheard of first.
         likeness: (n, n) the running means, in the order of `seen`.
         pairs: (n, n) how many rounds are in each.
+        growth: the running mean of every client.
+        calm: for how many rounds in a row each outsider has looked like the others.
+        outsiders: the clients that are set apart.
     """
 
     seen: Mapping[Client, float] = field(default_factory=dict)
     likeness: Vector = field(default_factory=lambda: np.zeros((0, 0)))
     pairs: Vector = field(default_factory=lambda: np.zeros((0, 0)))
+    growth: Mapping[Client, float] = field(default_factory=dict)
+    calm: Mapping[Client, float] = field(default_factory=dict)
+    outsiders: tuple[Client, ...] = ()
 
-    def after(self, names: Sequence[Client], gram: Vector) -> "Evidence":
-        """The evidence with one more round.
+    def after(self, names: Sequence[Client], gram: Vector, growth: Vector) -> "Evidence":
+        """The evidence with one more round, and the verdict that follows.
 
         Args:
             names: the clients whose updates arrived.
             gram: (K, K) the inner products of those updates.
+            growth: (K,) their cosines with the global model.
         """
         lengths = np.sqrt(np.diag(gram))
         moved = np.flatnonzero(lengths > 0)
         if len(moved) < 3:
             return self
         cosines = gram[np.ix_(moved, moved)] / np.outer(lengths[moved], lengths[moved])
-        others = ~np.eye(len(moved), dtype=bool)
-
         present = [names[int(k)] for k in moved]
-        order = [client for client in self.seen if client not in set(present)] + present
-        order = order[-max(REMEMBERED, len(present)) :]
-        likeness, pairs = self._in_order(order, self.likeness), self._in_order(order, self.pairs)
-        here = np.ix_(*[range(len(order) - len(present), len(order))] * 2)
-        pairs[here] += others
-        rate = np.maximum(RATE, 1 / np.maximum(pairs[here], 1))
-        likeness[here] += np.where(others, rate * (cosines - likeness[here]), 0.0)
-        seen = {client: self.seen.get(client, 0.0) for client in order}
-        return Evidence(seen | {client: seen[client] + 1 for client in present}, likeness, pairs)
+        return self._with(present, cosines, growth[moved])._judged(present)
 
-    def scores(self, outsiders: Sequence[Client] = ()) -> dict[Client, float]:
-        """How much each client that can be judged resembles the larger half of the others.
-
-        Args:
-            outsiders: whom it does not help to resemble.
-        """
-        scores, trusted = {}, ~np.isin(np.arange(len(self.seen)), self._places(outsiders))
+    def scores(self) -> dict[Client, float]:
+        """How much each client that can be judged resembles the larger half of the trusted ones."""
+        scores = {}
+        apart = set(self.outsiders)
+        trusted = np.array([client not in apart for client in self.seen])
         for client, rounds, row, pairs in zip(
             self.seen, self.seen.values(), self.likeness, self.pairs, strict=True
         ):
@@ -102,28 +110,60 @@ class Evidence:
                 scores[client] = float(known[-max(1, len(known) // 2) :].mean())
         return scores
 
-    def _places(self, clients: Sequence[Client]) -> list[int]:
-        chosen = set(clients)
-        return [place for place, client in enumerate(self.seen) if client in chosen]
+    def _with(self, present: Sequence[Client], cosines: Vector, grown: Vector) -> "Evidence":
+        """The running means with one more round of the clients that are present."""
+        others = ~np.eye(len(present), dtype=bool)
+        order = [client for client in self.seen if client not in set(present)] + list(present)
+        order = order[-max(REMEMBERED, len(present)) :]
+        likeness, pairs = self._in_order(order, self.likeness), self._in_order(order, self.pairs)
+        here = np.ix_(*[range(len(order) - len(present), len(order))] * 2)
+        pairs[here] += others
+        rates = np.maximum(RATE, 1 / np.maximum(pairs[here], 1))
+        likeness[here] += np.where(others, rates * (cosines - likeness[here]), 0.0)
 
-    def outsiders(self, before: Sequence[Client] = ()) -> tuple[Client, ...]:
-        """The clients that are set apart from the others.
+        seen = {client: self.seen.get(client, 0.0) for client in order}
+        growth = {client: self.growth.get(client, 0.0) for client in order}
+        for client, value in zip(present, grown.tolist(), strict=True):
+            seen[client] += 1
+            growth[client] += max(RATE, 1 / seen[client]) * (value - growth[client])
+        apart = tuple(client for client in self.outsiders if client in seen)
+        return replace(
+            self, seen=seen, likeness=likeness, pairs=pairs, growth=growth, outsiders=apart
+        )
 
-        Args:
-            before: who was so far.
-        """
-        scores = self.scores(before)
-        rest = sorted((c for c in scores if c not in before), key=scores.__getitem__)
-        if len(scores) < JUDGED or not rest:
-            return tuple(client for client in before if client in self.seen)
-        values = np.array([scores[client] for client in rest])
-        usual = float(np.median(values))
-        back = {c for c in before if usual > GAP and scores.get(c, -np.inf) >= usual - NEAR}
-        apart = set(before).difference(back)
-        # Where some are out already, fewer of the others make less than half of all.
-        most = (len(scores) + 1) // 2 - 1 - len(apart)
-        apart.update(rest[: _below_the_gap(values, most)])
-        return tuple(client for client in self.seen if client in apart)
+    def _judged(self, present: Sequence[Client]) -> "Evidence":
+        """The verdict of this round."""
+        scores, apart = self.scores(), list(self.outsiders)
+        trusted = [client for client in scores if client not in set(apart)]
+        if len(scores) < JUDGED or not trusted:
+            return self
+        calm = self._calm(present, scores, trusted)
+        apart = [client for client in apart if calm[client] < PROBATION]
+        rest = [client for client in scores if client not in set(apart)]
+        likeness = np.array([scores[client] for client in rest])
+        growth = np.array([self.growth[client] for client in rest])
+        most = len(scores) // 3 - len(apart)
+        apart += [rest[k] for k in _beyond_the_gap(likeness, growth, most)]
+        outside = set(apart)
+        return replace(
+            self,
+            calm={client: rounds for client, rounds in calm.items() if client in outside},
+            outsiders=tuple(client for client in self.seen if client in outside),
+        )
+
+    def _calm(
+        self, present: Sequence[Client], scores: Mapping[Client, float], trusted: Sequence[Client]
+    ) -> dict[Client, float]:
+        """For how many rounds in a row each outsider has looked like those who are trusted."""
+        least = min(scores[client] for client in trusted)
+        grown = np.array([self.growth[client] for client in trusted])
+        middle, room = (grown.max() + grown.min()) / 2, np.ptp(grown)
+        calm = {client: self.calm.get(client, 0.0) for client in self.outsiders}
+        for client in set(present) & calm.keys():
+            like_others = scores.get(client, -np.inf) >= least - NEAR
+            grows_alike = abs(self.growth[client] - middle) <= room
+            calm[client] = calm[client] + 1 if like_others and grows_alike else 0.0
+        return calm
 
     def _in_order(self, order: Sequence[Client], matrix: Vector) -> Vector:
         place = {client: i for i, client in enumerate(self.seen)}
@@ -134,12 +174,29 @@ class Evidence:
         return sorted_matrix
 
 
-def _below_the_gap(values: NDArray[np.float64], most: int) -> int:
-    """How many of the sorted values, `most` at most, lie below the clearest gap; 0 without one."""
-    best, apart = RATIO, 0
-    for below in range(1, most + 1):
-        gap, spread = values[below] - values[below - 1], values[-1] - values[below]
-        ratio = gap / spread if spread > 0 else np.inf
-        if gap > GAP and ratio > best:
-            best, apart = ratio, below
-    return apart
+def _beyond_the_gap(likeness: Vector, growth: Vector, most: int) -> list[int]:
+    """Which clients, `most` at most, stand apart most clearly; none where it is not clear."""
+    clearest, apart = CLEAR, np.zeros(0, dtype=np.intp)
+    for side, shrinking in ((growth, True), (-growth, False)):
+        order = np.argsort(side)
+        for count in range(1, most + 1):
+            few, others = order[:count], order[count:]
+            gap = _gap(side[few], side[others])
+            # Who shrinks the model, or else who is left when all others do.
+            shrunk = -growth[few if shrinking else others].mean()
+            if gap > GAP and shrunk > MARGIN and (shrinking or growth[few].min() > 0):
+                alike = _gap(likeness[few], likeness[others])
+                clarity = _ratio(gap, side[others]) + _ratio(alike, likeness[others])
+                if clarity > clearest:
+                    clearest, apart = clarity, few
+    return [int(k) for k in apart]
+
+
+def _gap(few: Vector, others: Vector) -> float:
+    """How far the few lie below all the others; 0 where they do not."""
+    return max(float(others.min() - few.max()), 0.0)
+
+
+def _ratio(gap: float, others: Vector) -> float:
+    spread = float(np.ptp(others))
+    return gap / spread if spread > 0 else np.inf if gap > 0 else 0.0

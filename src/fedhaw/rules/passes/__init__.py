@@ -8,17 +8,13 @@ cache, and returns float64 coefficients. Nothing ever copies the matrix.
 from fedhaw.rules.passes.arrays import astype, like, to_numpy, to_vector
 from fedhaw.rules.passes.average import combine, combine_updates, inner, softmax, summing_to_one
 from fedhaw.rules.passes.directions import Direction, direction
-from fedhaw.rules.passes.distances import (
-    angular_distances,
-    gram,
-    mean_and_gram,
-    spread,
-    update_products,
-)
+from fedhaw.rules.passes.distances import angular_distances, gram, spread, update_products
 from fedhaw.rules.passes.finite import is_finite, non_finite_rows
-from fedhaw.rules.passes.vectors import blend, dot, products, scale_layers, subtract
+from fedhaw.rules.passes.grams import Angles, mean_and_angles
+from fedhaw.rules.passes.vectors import blend, dot, products, scale_layers, stride, subtract
 
 __all__ = [
+    "Angles",
     "Direction",
     "angular_distances",
     "astype",
@@ -31,12 +27,13 @@ __all__ = [
     "inner",
     "is_finite",
     "like",
-    "mean_and_gram",
+    "mean_and_angles",
     "non_finite_rows",
     "products",
     "scale_layers",
     "softmax",
     "spread",
+    "stride",
     "subtract",
     "summing_to_one",
     "to_numpy",

@@ -37,34 +37,9 @@ def update_products(
         rest = updates if multiples is None else updates - multiples * mean
         return along, _squares(rest)
 
-    (sums,) = _sums_by_layer(W, [slice(0, w.shape[0])], measured)
+    (sums,) = sums_by_layer(W, [slice(0, w.shape[0])], measured)
     along, squares = np.split(sums, 2)
     return along, squares
-
-
-def mean_and_gram(w: Array, W: Array, weights: Vector) -> tuple[Array, Vector]:
-    """The mean of the updates g_k = W_k - w, and how they lie to each other, in one read of W.
-
-    Args:
-        w: (P,) the global model.
-        W: (K, P) the client models.
-        weights: (K,) of the mean.
-
-    Returns:
-        (P,) sum_k weights_k g_k and (K, K) <g_j, g_k>. The updates live only in cache.
-    """
-    xp, row, K = namespace(W), like(W, weights), W.shape[0]
-    mean = vector_like(w)
-
-    def measured(block: slice, room: Array) -> tuple[Array, ...]:
-        updates = xp.subtract(W[:, block], w[block], out=room)
-        mean[block] = row @ updates
-        # The square of a 16-bit number soon leaves its type.
-        wide = updates if updates.itemsize > 2 else astype(updates, xp.float32)
-        return (xp.reshape(wide @ wide.T, (-1,)),)
-
-    (sums,) = _sums_by_layer(W, [slice(0, w.shape[0])], measured)
-    return mean, sums.reshape(K, K)
 
 
 def spread(
@@ -89,13 +64,14 @@ def spread(
 
     def measured(block: slice, room: Array) -> tuple[Array, ...]:
         w_block, W_block = w[block], W[:, block]
-        update, centre = both @ W_block
+        # NumPy's BLAS would copy the block for a product of matrices.
+        update, centre = (row @ W_block for row in both) if xp is np else both @ W_block
         average[block] = update
         update -= w_block
         lengths = (w_block @ w_block)[None], (update @ update)[None]
         return *lengths, _squared_distances(xp, W_block, centre, room)
 
-    sums = _sums_by_layer(W, layers, measured)
+    sums = sums_by_layer(W, layers, measured)
     return sums[:, 0], sums[:, 1], sums[:, 2:], average
 
 
@@ -118,7 +94,7 @@ def _squares(rows: Array) -> Array:
     return lengths * lengths
 
 
-def _sums_by_layer(
+def sums_by_layer(
     W: Array,
     layers: Sequence[slice],
     function: Callable[[slice, Array], tuple[Array, ...]],
@@ -164,7 +140,7 @@ def gram(w: Array, W: Array) -> tuple[Vector, Vector, float]:
         updates, base = xp.subtract(W[:, block], w[block], out=room), astype(w[block], wide)
         return xp.reshape(updates @ updates.T, (-1,)), updates @ base, (base @ base)[None]
 
-    (sums,) = _sums_by_layer(W, [slice(0, w.shape[0])], measured, wide)
+    (sums,) = sums_by_layer(W, [slice(0, w.shape[0])], measured, wide)
     return sums[: K * K].reshape(K, K), sums[K * K : -1], float(sums[-1])
 
 

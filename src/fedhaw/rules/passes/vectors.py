@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import each, layer_blocks, quietly, vector_blocks
+from fedhaw.rules.blocks import each, in_order, layer_blocks, quietly, vector_blocks
 from fedhaw.rules.memory import vector_like
 from fedhaw.rules.passes.arrays import astype
 
@@ -22,16 +22,19 @@ def products(*vectors: Array) -> Vector:
     place: dict[int, int] = {}
     different = [place.setdefault(id(vector), len(place)) for vector in vectors]
     read = [vectors[different.index(i)] for i in range(len(place))]
+    xp, pairs = namespace(*read), list(zip(*np.tril_indices(len(read)), strict=True))
+
+    def part(block: slice) -> list[float]:
+        parts = [vector[block] for vector in read]
+        if parts[0].itemsize <= 2:  # the square of a 16-bit number soon leaves its type
+            parts = [astype(part, xp.float32) for part in parts]
+        return [float(parts[i] @ parts[j]) for i, j in pairs]
+
     sums = np.zeros((len(read), len(read)))
-    xp = namespace(*read)
-    for block in vector_blocks(read[0]):
-        # The square of a 16-bit number soon leaves its type.
-        parts = [
-            part if part.itemsize > 2 else astype(part, xp.float32)
-            for part in (vector[block] for vector in read)
-        ]
-        for i, j in zip(*np.tril_indices(len(parts)), strict=True):
-            sums[i, j] += float(parts[i] @ parts[j])
+    # Added up in the order of the blocks, so that the number of threads does not matter.
+    sums[np.tril_indices(len(read))] = np.sum(
+        in_order(read[0], lambda: part, vector_blocks(read[0])), axis=0
+    )
     sums += np.tril(sums, -1).T
     return sums[np.ix_(different, different)]
 
@@ -54,6 +57,24 @@ def blend(a: float, x: Array, b: float, y: Array) -> Array:
 
     each(x, part, vector_blocks(x))
     return sums
+
+
+def stride(w: Array, before: Array, delta: Array, beta: float, scale: float) -> tuple[Array, Array]:
+    """(P,) the velocity v = beta before + delta, written over delta, and (P,) scale w + scale v.
+
+    In one read of every vector, by all cores.
+    """
+    model = vector_like(w)
+
+    def part(block: slice) -> None:
+        velocity = delta[block]
+        if beta:
+            velocity += beta * before[block]
+        model[block] = scale * w[block]
+        model[block] += scale * velocity
+
+    each(w, part, vector_blocks(w))
+    return delta, model
 
 
 def scale_layers(model: Array, layers: Sequence[slice], factors: Vector) -> None:
