@@ -4,7 +4,6 @@ A rule sees the first columns of the matrix only; see `fedhaw.rules.buffers` for
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +16,6 @@ from fedhaw.models import Layout
 from fedhaw.rules import Round, Rule, aggregate_surviving
 from fedhaw.rules.buffers import averaged_buffers
 from fedhaw.simulation.engines.threads import one_thread
-
-SMALL_ROUND = 4_000_000
-"""Numbers in a round's matrix up to which one thread aggregates. More would wait for each other
-after every short operation; on a machine with other work to do, FedLAW's hundreds of steps a round
-then take a hundred times as long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +52,10 @@ class ServerStep:
             clients=self.clients,
             layers=[layer for layer in self.layout.layers if layer.stop <= learnt],
         )
-        with one_thread() if self.client_models.numel() <= SMALL_ROUND else nullcontext():
+        # Sums are formed in one order on any machine. Nor would more threads help: they wait for
+        # each other after every short operation, and on a machine with other work to do, FedLAW's
+        # hundreds of steps a round then take a hundred times as long.
+        with one_thread():
             new, state, refused = aggregate_surviving(rule, state, current)
         for position, client in enumerate(self.clients):
             if client in refused:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedhaw.history import finite
 from fedhaw.models import EvaluationMetric, Evaluator
+from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.federation import Federation
 
@@ -61,7 +62,8 @@ class ModelEvaluation:
 
     def __call__(self, model: Tensor) -> Measured:
         """What is measured of a model, (P,)."""
-        evaluation, by_client = self._on_test_set(model), self._at_clients(model)
+        with one_thread():
+            evaluation, by_client = self._on_test_set(model), self._at_clients(model)
         if by_client:
             values = np.array(list(by_client.values()))
             over_clients = {"mean": values.mean(), "worst": values.min(), "spread": values.std()}

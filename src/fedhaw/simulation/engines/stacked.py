@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class StackedEngine:
-    """An engine that trains the cohort side by side, with all of torch's threads.
+    """An engine that trains the cohort side by side, with one torch thread.
 
     Args:
         federation: what to train; its clients must follow a `LocalUpdate`.
@@ -83,9 +83,10 @@ class StackedEngine:
         # Only a client with samples has anything to train; equal sizes keep the cohort's order.
         positions = [i for i, client in enumerate(cohort) if holdings.size(client)]
         positions.sort(key=lambda i: -holdings.size(cohort[i]))
-        for first in range(0, len(positions), self._height):
-            chosen = positions[first : first + self._height]
-            reports.update(self._train_stack(round_index, global_model, cohort, chosen, out))
+        with one_thread():
+            for first in range(0, len(positions), self._height):
+                chosen = positions[first : first + self._height]
+                reports.update(self._train_stack(round_index, global_model, cohort, chosen, out))
         return [reports[position] for position in range(len(cohort))]
 
     def close(self) -> None:
@@ -134,7 +135,7 @@ class StackedEngine:
         out: Tensor,
     ) -> dict[int, ClientReport]:
         train = trainer(self._federation)
-        with one_thread(), torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):
             return {
                 position: train_one(
                     train,
