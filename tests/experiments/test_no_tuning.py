@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedhaw.cli import main
+from fedhaw.experiments.job import Event
 from fedhaw.experiments.no_tuning import NoTuningPlan, data_names, evidence, no_tuning
 from fedhaw.experiments.recipe import RecipeError
 from fedhaw.experiments.scores import CellScores, Difference, Scores
 from fedhaw.experiments.standings import Standings
-from fedhaw.experiments.sweep import Event
 
 
 def made_up(*final: float, first: float = 0.5, loss: float = 1.0) -> Scores:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fedhaw.experiments.job import Event
 from fedhaw.experiments.letter import LetterConditions
 from fedhaw.experiments.reproduce import ReproducePlan, reproduce
 from fedhaw.experiments.server_time import Timing, server_time_table, server_times
-from fedhaw.experiments.sweep import Event
 from fedhaw.reports import to_markdown
 
 

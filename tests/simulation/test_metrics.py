@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedhaw import FedAvg, FedhawError, Round
 from fedhaw.cli.progress import SweepProgress
+from fedhaw.experiments.job import Event, Job
 from fedhaw.experiments.recipe import Recipe
-from fedhaw.experiments.sweep import Event, Job
 from fedhaw.history import History, RoundRecord
 from fedhaw.reports import TensorBoardLog, comparison_table, keep_histories, load, to_markdown
 from fedhaw.reports.figures import draw_all

@@ -12,11 +12,12 @@ import typer
 from fedhaw.cli import options as flag
 from fedhaw.cli.exits import interruptible
 from fedhaw.rules.registry import OF_THE_LETTER, UnknownRule, find
-from fedhaw.settings import SETTINGS
+from fedhaw.settings import SETTINGS, SWEEP_SETTINGS
 
 if TYPE_CHECKING:
     from fedhaw.experiments.compare import ComparePlan
     from fedhaw.experiments.recipe import Recipe, RuleChoice
+    from fedhaw.experiments.sharing import Sharing
     from fedhaw.reports import Comparison
 
 EXAMPLES = """Examples:
@@ -35,7 +36,7 @@ EXAMPLES = """Examples:
 DEFAULT_RULES = ",".join((*OF_THE_LETTER, "fedhaw-auto"))
 
 
-@flag.with_settings(*(name for name in SETTINGS if name != "seed"))
+@flag.with_settings(*(name for name in SETTINGS if name != "seed"), *SWEEP_SETTINGS)
 def compare(
     given: flag.Given,
     rules: flag.RuleNames = DEFAULT_RULES,
@@ -67,27 +68,28 @@ def compare(
     """
     from fedhaw.experiments.compare import ComparePlan, parse_seeds
 
+    sharing, given = flag.sharing_of(given)
     federation = flag.recipe_of(given, recipe)
     chosen = _rules(rules, rule_option or [], federation)
     numbers = parse_seeds(seeds)
     plan = ComparePlan(federation, chosen, numbers, out or _default_folder(federation))
     check_target(target)
-    comparison = _run(plan, tensorboard)
+    comparison = _run(plan, sharing, tensorboard)
     _report(plan, comparison, target, as_json)
 
 
-def _run(plan: "ComparePlan", tensorboard: bool) -> "Comparison":
+def _run(plan: "ComparePlan", sharing: "Sharing", tensorboard: bool) -> "Comparison":
     from fedhaw.cli.output import to_stderr
     from fedhaw.cli.progress import SweepProgress
     from fedhaw.experiments.compare import compare as run
-    from fedhaw.experiments.sweep import also_to_tensorboard
+    from fedhaw.experiments.tracking import also_to_tensorboard
 
     with ExitStack() as stack:
         stack.enter_context(interruptible(how_to_go_on(plan.out)))
         watch: Any = stack.enter_context(SweepProgress(plan.jobs, to_stderr()))
         if tensorboard:
             watch = stack.enter_context(also_to_tensorboard(plan.out / "tensorboard", watch))
-        return run(plan, watch)
+        return run(plan, watch, sharing)
 
 
 def _report(
@@ -99,8 +101,7 @@ def _report(
 
     title = describe(plan.recipe)
     with interruptible(how_to_go_on(plan.out)), to_stderr().status("Writing the report"):
-        folders = [job.folder for job in plan.jobs]
-        report = write_report(folders, plan.out, title=title, target=target)
+        report = write_report(comparison, plan.out, title=title, target=target)
     if as_json:
         print_json(summary(plan, comparison, target))
         return

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedhaw.settings import SETTINGS, SPELLINGS, Setting
+from fedhaw.settings import SETTINGS, SPELLINGS, SWEEP_SETTINGS, Setting
 from fedhaw.settings.table import default_text
 
 if TYPE_CHECKING:
     from fedhaw.experiments.recipe import Recipe
+    from fedhaw.experiments.sharing import Sharing
 
 FEDERATION, TRAINING, OUTPUT = "Federation", "Training", "Output"
 
@@ -111,13 +112,14 @@ def with_settings(
         names: which settings.
         also: further spellings of some flags, by setting.
     """
-    flags = [_flag(SETTINGS[name], (also or {}).get(name, ())) for name in names]
+    known = SETTINGS | SWEEP_SETTINGS
+    flags = [_flag(known[name], (also or {}).get(name, ())) for name in names]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def with_flags(**values: Any) -> None:
             said = {name: values.pop(name) for name in names}
-            given = {n: _read(SETTINGS[n], value) for n, value in said.items() if value is not None}
+            given = {n: _read(known[n], value) for n, value in said.items() if value is not None}
             command(given=given, **values)
 
         signature = inspect.signature(command, eval_str=True)
@@ -158,6 +160,19 @@ def _flag(setting: Setting, also: Sequence[str]) -> inspect.Parameter:
 
 def _read(setting: Setting, value: object) -> object:
     return setting.from_flag(value) if isinstance(value, str) else value
+
+
+def sharing_of(given: Given) -> "tuple[Sharing, Given]":
+    """How a sweep shares the machine, by flags; and the flags that are not about that.
+
+    Raises:
+        InvalidSetting: one of them cannot be used.
+    """
+    from fedhaw.experiments.sharing import Sharing
+
+    own = {name: value for name, value in given.items() if name in SWEEP_SETTINGS}
+    others = {name: value for name, value in given.items() if name not in SWEEP_SETTINGS}
+    return Sharing.of(own, lambda name: SWEEP_SETTINGS[name].flag), others
 
 
 def recipe_of(

@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from fedhaw.experiments.sweep import Event, Job
+    from fedhaw.experiments.job import Event, Job
     from fedhaw.history import Learnt
 
 MOST_ROWS = 12
@@ -32,7 +33,6 @@ class _Row:
     rounds: int = 0
     runs_done: int = 0
     rounds_done: int = 0
-    current_round: int = 0
     accuracy: float | None = None
     learnt: str = ""
     seconds: float = 0.0
@@ -62,6 +62,7 @@ class SweepProgress:
         )
         self._spoke = 0.0
         self._skipped = 0
+        self._rounds_of: dict[Path, int] = {}  # by folder, how far the runs under way are
 
     def __enter__(self) -> "SweepProgress":
         if self._live is not None:
@@ -87,16 +88,16 @@ class SweepProgress:
                 row.rounds_done += job.recipe.settings["rounds"]
                 self._skipped += 1
             case "started":
-                row.current_round = 0
+                self._rounds_of[job.folder] = 0
                 self._say_skipped()
             case "round":
                 self._take_round(event, row)
             case "finished":
                 # Rounds done before an interruption were not seen here; now they all are.
-                row.rounds_done += job.recipe.settings["rounds"] - row.current_round
+                rounds = job.recipe.settings["rounds"]
+                row.rounds_done += rounds - self._rounds_of.pop(job.folder, 0)
                 row.runs_done += 1
-                self._line(job, row, at_once=True)
-                row.current_round = 0
+                self._line(job, row, rounds, at_once=True)
         if self._live is not None:
             self._live.update(self._shown())
 
@@ -105,33 +106,37 @@ class SweepProgress:
         if record is None:
             return
         now = record.round + 1
-        row.rounds_done += now - row.current_round
-        row.current_round = now
+        row.rounds_done += now - self._rounds_of.get(event.job.folder, 0)
+        self._rounds_of[event.job.folder] = now
         row.seconds += sum(record.seconds.values())
         row.rounds_timed += 1
         row.accuracy = record.evaluation.get("accuracy", row.accuracy)
         row.learnt = ", ".join(f"{name} {_short(v)}" for name, v in record.metrics.items())
         if now < event.job.recipe.settings["rounds"]:
-            self._line(event.job, row)
+            self._line(event.job, row, now)
 
     def _seconds_left(self) -> float | None:
-        """From each label's own pace; one not seen yet is taken for the average."""
+        """From each label's own pace; one not seen yet is taken for the average.
+
+        As many runs as are under way now will be so to the end.
+        """
         timed = [row for row in self._rows.values() if row.rounds_timed]
         if not timed:
             return None
         average = sum(row.seconds for row in timed) / sum(row.rounds_timed for row in timed)
-        return sum(
+        one_by_one = sum(
             (row.rounds - row.rounds_done)
             * (row.seconds / row.rounds_timed if row.rounds_timed else average)
             for row in self._rows.values()
         )
+        return one_by_one / max(len(self._rounds_of), 1)
 
     def _say_skipped(self) -> None:
         if self._skipped and self._live is None:
             self._console.print(f"{self._skipped} runs had finished before.", highlight=False)
         self._skipped = 0
 
-    def _line(self, job: "Job", row: _Row, at_once: bool = False) -> None:
+    def _line(self, job: "Job", row: _Row, done: int, at_once: bool = False) -> None:
         now = time.monotonic()
         if self._live is not None or (not at_once and now - self._spoke < SECONDS_BETWEEN_LINES):
             return
@@ -139,9 +144,8 @@ class SweepProgress:
         accuracy = "" if row.accuracy is None else f", accuracy {row.accuracy:.2%}"
         learnt = f", {row.learnt}" if row.learnt else ""
         seed, rounds = job.recipe.settings["seed"], job.recipe.settings["rounds"]
-        done = f"round {row.current_round or rounds} of {rounds}"
         self._console.print(
-            f"{job.label}, seed {seed}: {done}{accuracy}{learnt}{self._left()}",
+            f"{job.label}, seed {seed}: round {done} of {rounds}{accuracy}{learnt}{self._left()}",
             highlight=False,
             markup=False,
         )

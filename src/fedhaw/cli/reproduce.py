@@ -10,10 +10,12 @@ from fedhaw.cli.compare import how_to_go_on
 from fedhaw.cli.exits import interruptible
 from fedhaw.data.scales import INPUT_SCALES
 from fedhaw.errors import shown
+from fedhaw.settings import SWEEP_SETTINGS
 
 if TYPE_CHECKING:
     from fedhaw.experiments.no_tuning import NoTuningPlan
     from fedhaw.experiments.reproduce import ReproducePlan
+    from fedhaw.experiments.sharing import Sharing
 
 EXAMPLES = """Examples:
 
@@ -38,7 +40,7 @@ def complete_targets(incomplete: str) -> list[str]:
     return [target for target in TARGETS if target.startswith(incomplete)]
 
 
-@flag.with_settings("data_dir", "engine", "workers", "device")
+@flag.with_settings("data_dir", "engine", "workers", "device", *SWEEP_SETTINGS)
 def reproduce(
     target: Annotated[
         str, typer.Argument(help=" | ".join(TARGETS), autocompletion=complete_targets)
@@ -102,6 +104,7 @@ def reproduce(
         raise typer.BadParameter("no-tuning is always matched", param_hint="--input-scale")
     tables: Any = {"all": TABLE_NAMES, "server-time": (), "no-tuning": ()}.get(target, (target,))
     names = _data(data, target)
+    sharing, given = flag.sharing_of(given)
     changes = tuple(given.items())
     conditions = LetterConditions(
         _one_of("--scale", scale, RUN_SIZES),
@@ -112,27 +115,26 @@ def reproduce(
     done: dict[str, Any] = {"tables": []}
     with interruptible(how_to_go_on(out)):
         if tables:
-            done["tables"] = _tables(plan, as_json)
+            done["tables"] = _tables(plan, sharing, as_json)
         if target in ("server-time", "all"):
             done["server_time"] = _server_time(str(given.get("device", "cpu")), out, as_json)
         if target == "no-tuning":
             own_seeds = None if seeds is None else parse_seeds(seeds)
-            done = _no_tuning(
-                NoTuningPlan(names, conditions.size, out, own_seeds, changes), as_json
-            )
+            cells = NoTuningPlan(names, conditions.size, out, own_seeds, changes)
+            done = _no_tuning(cells, sharing, as_json)
     if as_json:
         from fedhaw.cli.output import print_json
 
         print_json(done)
 
 
-def _tables(plan: "ReproducePlan", as_json: bool) -> list[dict[str, Any]]:
+def _tables(plan: "ReproducePlan", sharing: "Sharing", as_json: bool) -> list[dict[str, Any]]:
     from fedhaw.cli.output import print_table, to_stderr
     from fedhaw.cli.progress import SweepProgress
     from fedhaw.experiments.reproduce import reproduce as run
 
     with SweepProgress(plan.jobs, to_stderr()) as watch:
-        finished = list(run(plan, watch))
+        finished = list(run(plan, watch, sharing))
     if not as_json:
         for one in finished:
             print_table(one.shown())
@@ -161,13 +163,13 @@ def _server_time(device: str, out: Path, as_json: bool) -> dict[str, Any]:
     return {timing.rule: timing.median for timing in timings}
 
 
-def _no_tuning(plan: "NoTuningPlan", as_json: bool) -> dict[str, Any]:
+def _no_tuning(plan: "NoTuningPlan", sharing: "Sharing", as_json: bool) -> dict[str, Any]:
     from fedhaw.cli.output import print_table, to_stderr
     from fedhaw.cli.progress import SweepProgress
     from fedhaw.experiments.no_tuning import no_tuning
 
     with SweepProgress(plan.jobs, to_stderr()) as watch:
-        evidence = no_tuning(plan, watch)
+        evidence = no_tuning(plan, watch, sharing)
     if not as_json:
         for table, path in zip(evidence.tables, evidence.paths[::3], strict=True):
             print_table(table)

@@ -12,7 +12,7 @@ from fedhaw.cli.exits import interruptible
 from fedhaw.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from fedhaw.experiments.sweep import Job
+    from fedhaw.experiments.job import Job
     from fedhaw.reports import Comparison
 
 EXAMPLES = """Examples:
@@ -52,8 +52,8 @@ def run(
 ) -> None:
     """Run one federation. Killed at any moment, the same command goes on where it stopped."""
     from fedhaw.experiments.catalogue import parse_option
+    from fedhaw.experiments.job import Job
     from fedhaw.experiments.recipe import read_recipe_values
-    from fedhaw.experiments.sweep import Job
 
     options = dict(parse_option(option) for option in rule_option or [])
     chosen: dict[str, object] | None = None
@@ -84,7 +84,8 @@ def _with_options(file: dict[str, Any], options: dict[str, object]) -> dict[str,
 def _run(job: "Job", tensorboard: bool) -> "Comparison":
     from fedhaw.cli.output import to_stderr
     from fedhaw.cli.progress import SweepProgress
-    from fedhaw.experiments.sweep import also_to_tensorboard, run_sweep
+    from fedhaw.experiments.sweep import run_sweep
+    from fedhaw.experiments.tracking import also_to_tensorboard
     from fedhaw.history import History
     from fedhaw.reports import compare
 

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from fedhaw.errors import shown
+from fedhaw.experiments.job import Job, Watch
 from fedhaw.experiments.recipe import Recipe, RecipeError, RuleChoice
-from fedhaw.experiments.sweep import Job, Watch, run_sweep
+from fedhaw.experiments.sharing import Sharing
+from fedhaw.experiments.sweep import run_sweep
 from fedhaw.reports.comparison import Comparison, Group
 from fedhaw.reports.comparison import load as load_comparison
 from fedhaw.reports.metrics import ACCURACY, BYTES_DOWN, BYTES_UP, LOST, SERVER, TRAIN, Metric
@@ -55,13 +57,20 @@ class ComparePlan:
         )
 
 
-def compare(plan: ComparePlan, watch: Watch = lambda event: None) -> Comparison:
+def compare(
+    plan: ComparePlan, watch: Watch = lambda event: None, sharing: Sharing | None = None
+) -> Comparison:
     """All runs of a plan, read back once those that have not finished yet are run.
+
+    Args:
+        plan: what to run.
+        watch: is told what happens.
+        sharing: how many at a time, and where; by default as many as are fastest.
 
     Raises:
         FedhawError: something cannot be used; see `run_sweep`.
     """
-    run_sweep(plan.jobs, watch)
+    run_sweep(plan.jobs, watch, sharing)
     return load_comparison([job.folder for job in plan.jobs])
 
 

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from fedhaw.errors import shown
+from fedhaw.experiments.job import Event, Job, Watch
 from fedhaw.experiments.letter import RUN_SIZES, RunSize
 from fedhaw.experiments.recipe import Recipe, RecipeError
 from fedhaw.experiments.running import load_data
 from fedhaw.experiments.scores import CellScores, Scores
+from fedhaw.experiments.sharing import Sharing
 from fedhaw.experiments.standings import Standings
-from fedhaw.experiments.sweep import Event, Job, Watch, run_sweep
+from fedhaw.experiments.sweep import run_sweep
 from fedhaw.files import write_text
 from fedhaw.history import History
 from fedhaw.reports import Table, to_csv, to_latex, to_markdown
@@ -225,8 +227,15 @@ class NoTuningResult:
         }
 
 
-def no_tuning(plan: NoTuningPlan, watch: Watch = lambda event: None) -> NoTuningResult:
+def no_tuning(
+    plan: NoTuningPlan, watch: Watch = lambda event: None, sharing: Sharing | None = None
+) -> NoTuningResult:
     """A run of what has not finished yet; the tables are written anew after each cell that was run.
+
+    Args:
+        plan: what to run.
+        watch: is told what happens.
+        sharing: how many at a time, and where; by default as many as are fastest.
 
     Raises:
         FedhawError: something cannot be used; see `run_sweep`.
@@ -243,9 +252,9 @@ def no_tuning(plan: NoTuningPlan, watch: Watch = lambda event: None) -> NoTuning
                 news.append(event)
             watch(event)
 
-        run_sweep(plan.first_jobs(cell), listen)
+        run_sweep(plan.first_jobs(cell), listen, sharing)
         rates[cell.key] = _best_rate(plan, cell)
-        run_sweep(plan.grid_jobs(cell, rates[cell.key], cell.seeds), listen)
+        run_sweep(plan.grid_jobs(cell, rates[cell.key], cell.seeds), listen, sharing)
         done.append(_scores(plan, cell, rates[cell.key]))
         if news:
             _write(plan, done, rates)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedhaw.experiments.job import Job, Watch
 from fedhaw.experiments.letter import (
     DataName,
     LetterCell,
@@ -22,7 +23,8 @@ from fedhaw.experiments.letter import (
 from fedhaw.experiments.letter import letter_table as cells_of
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.running import load_data
-from fedhaw.experiments.sweep import Job, Watch, run_sweep
+from fedhaw.experiments.sharing import Sharing
+from fedhaw.experiments.sweep import run_sweep
 from fedhaw.experiments.verdict import FLOOR, Verdict, verdict
 from fedhaw.files import write_text
 from fedhaw.history import History
@@ -157,8 +159,15 @@ class Reproduction:
         }
 
 
-def reproduce(plan: ReproducePlan, watch: Watch = lambda event: None) -> Iterator[Reproduction]:
+def reproduce(
+    plan: ReproducePlan, watch: Watch = lambda event: None, sharing: Sharing | None = None
+) -> Iterator[Reproduction]:
     """A run of what has not finished yet; yields each table once it is complete and written.
+
+    Args:
+        plan: what to run.
+        watch: is told what happens.
+        sharing: how many at a time, and where; by default as many as are fastest.
 
     Raises:
         FedhawError: something cannot be used; see `run_sweep`.
@@ -166,7 +175,7 @@ def reproduce(plan: ReproducePlan, watch: Watch = lambda event: None) -> Iterato
     seen: set[Path] = set()
     for table in plan.letter_tables:
         jobs = [job for job in plan.jobs_of(table) if job.folder not in seen]
-        run_sweep(jobs, watch)
+        run_sweep(jobs, watch, sharing)
         seen.update(job.folder for job in jobs)
         yield _write(plan, table)
 

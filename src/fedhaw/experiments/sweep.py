@@ -1,82 +1,61 @@
-"""Many runs, one after the other; each uses all the workers its engine wants.
+"""Many runs: one after the other, or several at a time.
 
 A sweep may be killed at any moment. Run again, it passes over the runs that have finished, goes on
-with the one that had not from its last checkpoint, and starts the others.
+with those that had not from their last checkpoints, and starts the others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias
 
+from fedhaw.experiments.job import Event, Job, Watch
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.recipe_folder import RecipeFolder
 from fedhaw.experiments.running import load_data, prepare, run_recipe
+from fedhaw.experiments.sharing import Sharing
 from fedhaw.history import RoundRecord
-from fedhaw.reports import TensorBoardLog
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run of a sweep.
-
-    Attributes:
-        label: what progress calls it, such as "fedhaw".
-        recipe: what to run.
-        folder: where.
-        name: what reports call it, default the rule's name.
-    """
-
-    label: str
-    recipe: Recipe
-    folder: Path
-    name: str | None = None
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something happened in a sweep.
-
-    Attributes:
-        kind: the job was "skipped" because it had finished before, "started", is one "round"
-            further, or "finished".
-        job: which one.
-        record: the round's record, as in the history; only with "round".
-    """
-
-    kind: Literal["skipped", "started", "round", "finished"]
-    job: Job
-    record: RoundRecord | None = None
-
-
-Watch: TypeAlias = Callable[[Event], None]
-
-
-def run_sweep(jobs: Sequence[Job], watch: Watch = lambda event: None) -> None:
+def run_sweep(
+    jobs: Sequence[Job], watch: Watch = lambda event: None, sharing: Sharing | None = None
+) -> None:
     """A run of every job that has not finished yet.
 
     Args:
         jobs: in the order they are to be run; those with the same folder must be the same.
         watch: is told what happens.
+        sharing: how many at a time, and where; by default as many as are fastest.
 
     Raises:
         FedhawError: data is missing, a folder holds something else, or the like. Whatever can be
             found out without training is found out before the first run starts.
     """
-    waiting = []
+    sharing = sharing or Sharing()
+    waiting: dict[Path, Job] = {}
     for job in jobs:
         if RecipeFolder(job.folder).finished(job.recipe, load_data(job.recipe)):
             watch(Event("skipped", job))
+        elif sharing.devices:  # the first will do to find out what is wrong
+            on_device = job.recipe.with_(device=sharing.devices[0])
+            waiting[job.folder] = replace(job, recipe=on_device)
         else:
-            waiting.append(job)
+            waiting[job.folder] = job
     # Rules and seeds share a federation; what is wrong with any of them is known before the first.
-    recipes = {_federation(job.recipe): job.recipe for job in waiting}
+    recipes = {_federation(job.recipe): job.recipe for job in waiting.values()}
     federations = {key: prepare(recipe) for key, recipe in recipes.items()}
-    for job in waiting:
+    runs = [federations[_federation(job.recipe)] for job in waiting.values()]
+    at_once = sharing.at_once(runs)
+    if at_once > 1:
+        from fedhaw.experiments.side_by_side import run_side_by_side
+        from fedhaw.simulation.packing import Packed
+
+        packed = {key: Packed.of(federation) for key, federation in federations.items()}
+        parts = [packed[_federation(job.recipe)] for job in waiting.values()]
+        run_side_by_side(list(waiting.values()), parts, at_once, sharing.devices, watch)
+        return
+    for job, federation in zip(waiting.values(), runs, strict=True):
         RecipeFolder(job.folder).claim(job.recipe, load_data(job.recipe))
         watch(Event("started", job))
-        federation = federations[_federation(job.recipe)]
         run_recipe(job.recipe, job.folder, _round_watcher(job, watch), job.name, federation)
         watch(Event("finished", job))
 
@@ -88,30 +67,3 @@ def _federation(recipe: Recipe) -> str:
 
 def _round_watcher(job: Job, watch: Watch) -> Callable[[RoundRecord], None]:
     return lambda record: watch(Event("round", job, record))
-
-
-@contextmanager
-def also_to_tensorboard(folder: Path, watch: Watch) -> Iterator[Watch]:
-    """A watch that writes TensorBoard event files, too: `<folder>/<label>/seed-<seed>`.
-
-    Raises:
-        TrackingError: TensorBoard is not installed, or the folder cannot be written.
-    """
-    logs: dict[Path, TensorBoardLog] = {}
-
-    def both(event: Event) -> None:
-        job = event.job
-        if event.kind == "started":
-            name = f"seed-{job.recipe.settings['seed']}"
-            logs[job.folder] = TensorBoardLog(folder / job.label / name)
-        elif event.kind == "round" and event.record is not None:
-            logs[job.folder].on_round(event.record)
-        elif event.kind == "finished":
-            logs.pop(job.folder).close()
-        watch(event)
-
-    try:
-        yield both
-    finally:
-        for log in logs.values():
-            log.close()

@@ -15,7 +15,7 @@ from fedhaw.history.file import (
     parse,
 )
 from fedhaw.history.history import History, Vector
-from fedhaw.history.lines import FORMAT, encode, plain
+from fedhaw.history.lines import FORMAT, decode, encode, plain
 from fedhaw.history.records import (
     ClientFacts,
     EndRecord,
@@ -44,6 +44,7 @@ __all__ = [
     "RoundRecord",
     "RunRecord",
     "Vector",
+    "decode",
     "encode",
     "find_histories",
     "finite",

@@ -36,20 +36,20 @@ class Report:
 
 
 def write_report(
-    folders: Sequence[str | os.PathLike[str]],
+    runs: Sequence[str | os.PathLike[str]] | Comparison,
     out: str | os.PathLike[str],
     title: str | None = None,
     notice: str | None = None,
     target: float | None = None,
 ) -> Report:
-    """A comparison of the runs under some folders.
+    """A comparison of runs, written down.
 
     Writes `report.html`, `table.md`, `table.csv`, `table.tex` and `figures/*.png` and `*.pdf`.
     Everything is made before the first file is written, and each file is replaced as a whole, the
     page last: a failure leaves an earlier report as it was, or newer files that are each complete.
 
     Args:
-        folders: searched recursively for histories.
+        runs: folders, searched recursively for histories, or a comparison that has been made.
         out: where to write; made if missing.
         title: of the page and the table; by default it names the rules.
         notice: what every reader must know, such as that the runs are of reduced scale; it is
@@ -69,7 +69,7 @@ def write_report(
     # Only now: whoever wants a table alone need not wait for matplotlib.
     from fedhaw.reports.figures import draw_all
 
-    comparison = load(folders)
+    comparison = runs if isinstance(runs, Comparison) else load(runs)
     title = title or _title(comparison)
     table = comparison_table(comparison, target, notice, title)
     pictures = draw_all(comparison, notice)

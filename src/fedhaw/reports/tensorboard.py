@@ -27,8 +27,12 @@ class TensorBoardLog:
     tag is under `rule/`. The step is the round, counted from 0 as in the history.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, afresh: bool = False) -> None:
         """An open event file in `folder`, which is made if missing.
+
+        Args:
+            folder: where.
+            afresh: remove the event files that are there.
 
         Raises:
             TrackingError: TensorBoard is not installed, or the folder cannot be written.
@@ -42,6 +46,8 @@ class TensorBoardLog:
             ) from error
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
+            for old in Path(folder).glob("events.out.tfevents.*") if afresh else ():
+                old.unlink()
             self._writer: Any = EventFileWriter(os.fspath(folder))
         except OSError as error:
             raise TrackingError(
@@ -72,6 +78,14 @@ class TensorBoardLog:
         )
         # Whoever watches a run wants to see the round that has just ended.
         self._writer.flush()
+
+    def write(self, run: History, start: int = 0, stop: int | None = None) -> None:
+        """The rounds `start` to `stop` of a run that has been, at the times they were."""
+        now = _started(run)
+        for record in run.records[:stop]:
+            now += math.fsum(record.seconds.values())
+            if record.round >= start:
+                self.on_round(record, wall_time=now)
 
     def close(self) -> None:
         """The end of writing to the event file."""
@@ -126,17 +140,10 @@ def write_tensorboard(
         parent = Path(out) / file_name(run.name)
         taken = [folder.name for folder in written if folder.parent == parent]
         folder = parent / file_name(f"seed-{run.seed}", taken)
-        _convert(run, folder)
+        with TensorBoardLog(folder) as log:
+            log.write(run)
         written.append(folder)
     return tuple(written)
-
-
-def _convert(run: History, folder: Path) -> None:
-    now = _started(run)
-    with TensorBoardLog(folder) as log:
-        for record in run.records:
-            now += math.fsum(record.seconds.values())
-            log.on_round(record, wall_time=now)
 
 
 def _started(run: History) -> float:

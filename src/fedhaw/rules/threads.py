@@ -1,16 +1,24 @@
 """The one pool of threads, for work in which NumPy lets go of the interpreter lock."""
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+
+_MOST = [sys.maxsize]
 
 
 def available_cores() -> int:
     """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return min(_MOST[0], len(os.sched_getaffinity(0)))
+    return min(_MOST[0], os.cpu_count() or 1)
+
+
+def limit_cores(most: int) -> None:
+    """A limit on `available_cores`, for a process that shares the machine with others like it."""
+    _MOST[0] = most
 
 
 def share_out(work: Callable[[], None], threads: int) -> None:

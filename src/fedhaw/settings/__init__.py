@@ -4,12 +4,14 @@ from fedhaw.settings.declaration import (
     FORMER_NAMES,
     SETTINGS,
     SPELLINGS,
+    SWEEP_SETTINGS,
     DataSource,
     EngineName,
     FederationSettings,
     ModelSource,
     Settings,
     SplitSource,
+    SweepSettings,
 )
 from fedhaw.settings.filling import Place, by_name, described, fill, of_today
 from fedhaw.settings.setting import InvalidSetting, Setting
@@ -18,6 +20,7 @@ __all__ = [
     "FORMER_NAMES",
     "SETTINGS",
     "SPELLINGS",
+    "SWEEP_SETTINGS",
     "DataSource",
     "EngineName",
     "FederationSettings",
@@ -27,6 +30,7 @@ __all__ = [
     "Setting",
     "Settings",
     "SplitSource",
+    "SweepSettings",
     "by_name",
     "described",
     "fill",

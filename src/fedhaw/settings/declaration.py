@@ -461,20 +461,50 @@ class FederationSettings(Settings, total=False):
     ]
 
 
-def _declared() -> dict[str, Setting]:
+class SweepSettings(TypedDict, total=False):
+    """How the runs of a sweep share the machine: flags of `compare` and `reproduce`, no more."""
+
+    jobs: Annotated[
+        int | None,
+        Setting(
+            help="How many runs at a time, a core each; the results are the same, bit for bit.",
+            default_text="whatever is fastest for the sweep",
+            at_least=1,
+            at_most=1024,
+            panel="Sweep",
+            place_only=True,
+        ),
+    ]
+    devices: Annotated[
+        str | None,
+        Setting(
+            help="Devices that runs are handed in turn, such as cuda:0,cuda:1; a run at a time on "
+            "each, where jobs does not say otherwise.",
+            default_text="the device of the federation",
+            panel="Sweep",
+            place_only=True,
+        ),
+    ]
+
+
+def _declared(of: type) -> dict[str, Setting]:
     found = {}
-    for name, hint in get_type_hints(FederationSettings, include_extras=True).items():
+    for name, hint in get_type_hints(of, include_extras=True).items():
         of_type, declaration = get_args(hint)
         found[name] = declaration.of_type(name, of_type)
-    return {"data": found.pop("data"), **found}
+    return found
 
 
-_EVERYTHING = _declared()
+_EVERYTHING = _declared(FederationSettings)
+_EVERYTHING = {"data": _EVERYTHING.pop("data"), **_EVERYTHING}
 
 SETTINGS: dict[str, Setting] = {
     name: setting for name, setting in _EVERYTHING.items() if setting.same_as is None
 }
 """Every setting by name."""
+
+SWEEP_SETTINGS: dict[str, Setting] = _declared(SweepSettings)
+"""Every setting of a sweep by name; none of them is a key of a recipe."""
 
 SPELLINGS: dict[str, str] = {
     name: setting.same_as for name, setting in _EVERYTHING.items() if setting.same_as is not None

@@ -100,6 +100,8 @@ def of_today(config: Mapping[str, Any]) -> dict[str, Any]:
     for name, setting in SETTINGS.items():
         if isinstance(value := named.get(name), str):
             named[name] = setting.same_values.get(value, value)
+    if isinstance(device := named.get("device"), str):  # once it was told which one of several
+        named["device"] = device.partition(":")[0]
     later = {name: s.unspoken for name, s in SETTINGS.items() if s.later}
     return {key: value for key, value in named.items() if later.get(key, later) != value}
 

@@ -13,7 +13,7 @@ from typing import Literal, Self, TypeAlias, Union, get_args, get_origin
 from fedhaw.errors import FedhawError, shown
 
 Kind: TypeAlias = Literal["whole number", "number", "text", "switch", "list"]
-Panel: TypeAlias = Literal["Federation", "Training", "Machine"]
+Panel: TypeAlias = Literal["Federation", "Training", "Machine", "Sweep"]
 
 MOST = 10**9
 """The largest whole number that a setting may be, where nothing smaller is said."""

@@ -1,6 +1,6 @@
 """The settings as a page of the documentation, docs/settings.md."""
 
-from fedhaw.settings.declaration import SETTINGS, SPELLINGS
+from fedhaw.settings.declaration import SETTINGS, SPELLINGS, SWEEP_SETTINGS
 from fedhaw.settings.setting import Setting
 
 HEAD = """# Settings
@@ -16,18 +16,28 @@ def page() -> str:
     """The whole page, in Markdown."""
     parts = [HEAD]
     for panel in dict.fromkeys(setting.panel for setting in SETTINGS.values()):
-        parts.append(
-            f"\n## {panel}\n\n| setting | meaning | default | allowed |\n|---|---|---|---|\n"
-        )
-        parts += [_row(setting) for setting in SETTINGS.values() if setting.panel == panel]
-    parts.append(_NOTES)
+        own = [setting for setting in SETTINGS.values() if setting.panel == panel]
+        parts += [f"\n## {panel}\n", *_table(own)]
+    parts += [_NOTES, _SWEEP, *_table(list(SWEEP_SETTINGS.values()))]
     return "".join(parts)
+
+
+def _table(settings: list[Setting]) -> list[str]:
+    head = "\n| setting | meaning | default | allowed |\n|---|---|---|---|\n"
+    return [head, *map(_row, settings)]
 
 
 _NOTES = """
 Where a default differs by data set, the first one is that of all others; an array or a file of your
 own is one of the others. `workers`, `data_dir` and `checkpoint_every` say where and how fast a run
 computes, and leave every bit of the result as it is; `engine` and `device` may change the rounding.
+"""
+
+_SWEEP = """
+## Sweep
+
+How the runs of a [sweep](cli.md#several-runs-at-a-time) share the machine: flags of
+`fedhaw compare` and `fedhaw reproduce`. They change no result and are no part of a recipe.
 """
 
 

@@ -56,6 +56,7 @@ class Federation:
         y_proxy: (R,) its labels.
         device: where to compute.
         digests: of the data and of the split.
+        samples: what `training_samples` gives, where it is kept; None makes it for whoever asks.
     """
 
     settings: FederationSettings
@@ -73,6 +74,7 @@ class Federation:
     y_proxy: Tensor
     device: torch.device
     digests: Mapping[str, str]
+    samples: tuple[Tensor, Tensor] | None = None
 
     @classmethod
     def prepare(cls, settings: FederationSettings, dataset: Dataset | None = None) -> Self:
@@ -133,6 +135,14 @@ class Federation:
         initial_model = self.layout.flatten(module).to(self.device)
         return replace(self, settings=settings, module=module, initial_model=initial_model)
 
+    def on(self, device: torch.device) -> Self:
+        """The same federation on another device."""
+        if device == self.device:
+            return self
+        holdings = Holdings(self.holdings.rows.to(device), self.holdings.offsets)
+        initial_model = self.initial_model.to(device)
+        return replace(self, device=device, holdings=holdings, initial_model=initial_model)
+
     @property
     def clients(self) -> int:
         """K."""
@@ -164,6 +174,9 @@ class Federation:
 
     def training_samples(self) -> tuple[Tensor, Tensor]:
         """All clients' (N, ...) samples on the run's own scale, and their (N,) labels."""
+        if self.samples is not None:
+            x, y = self.samples
+            return x.to(self.device), y.to(self.device)
         # Made for whoever asks: pixels take four times as much room as inputs than as they came.
         x = torch.from_numpy(scaled_part(self.dataset, "train", self.settings["input_scale"]))
         return x.to(self.device), torch.from_numpy(self.dataset.y_train).to(self.device)
@@ -199,7 +212,7 @@ class Federation:
             "initial_model": digest(self.initial_model),
             "client_update": describe(self.client_update),
             "uplink": describe(self.uplink),
-            "device": str(self.device),
+            "device": self.device.type,  # which one of several alike makes no difference
             **({"metrics": sorted(self.metrics)} if self.metrics else {}),
         }
 

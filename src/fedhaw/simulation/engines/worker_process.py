@@ -28,8 +28,10 @@ def _closed_on_failure(end: socket.socket) -> Iterator[None]:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
+def deaf_to_interrupts() -> Iterator[None]:
     """A block whose new processes never hear Ctrl-C, not even while they import torch.
+
+    Threads that it starts do not hear it either, nor do the processes that they start later.
 
     It reaches every process of a terminal; what to do about it is for the parent alone to say. A
     process inherits the signals that are blocked where it is started, and keeps them blocked.
@@ -65,7 +67,7 @@ class WorkerProcess:
             "from fedhaw.simulation.engines.worker import main; "
             f"main({theirs.fileno()}, {assignment}, {index})"
         )
-        with _closed_on_failure(ours), theirs, _deaf_to_interrupts():
+        with _closed_on_failure(ours), theirs, deaf_to_interrupts():
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
