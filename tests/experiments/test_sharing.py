@@ -11,11 +11,14 @@ import torch
 
 import fedhaw.experiments.sharing as sharing_module
 import fedhaw.experiments.side_by_side as side_by_side
+from fedhaw import __version__
+from fedhaw.experiments.backends import ClusterError, cluster, processes
 from fedhaw.experiments.compare import ComparePlan, compare
 from fedhaw.experiments.following import Following, Tail
 from fedhaw.experiments.job import Event, Job
 from fedhaw.experiments.recipe import Recipe, RuleChoice
-from fedhaw.experiments.running import prepare, run_recipe
+from fedhaw.experiments.recipe_folder import RecipeFolder
+from fedhaw.experiments.running import load_data, prepare, run_recipe
 from fedhaw.experiments.sharing import Sharing, fastest
 from fedhaw.experiments.tracking import also_to_tensorboard
 from fedhaw.history import FILE_NAME, History
@@ -26,7 +29,7 @@ from fedhaw.simulation.packing import Packed, unpacked
 RULES = (RuleChoice("fedavg"), RuleChoice("fedhaw"))
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def cores() -> Iterator[Callable[[int], None]]:
     yield limit_cores
     limit_cores(2**10)
@@ -99,17 +102,20 @@ def test_devices_are_handed_out_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_pat
     packed = Packed.of(prepare(jobs[0].recipe))
     handed: list[tuple[int, str | None]] = []
 
-    def pretend(number: int, job: Job, device: str | None, *_: Any) -> int:
-        handed.append((number, device))
-        return number
+    def pretend(order: side_by_side.Order, *_: Any) -> side_by_side.Done:
+        handed.append((order.number, order.device))
+        return side_by_side.Done(order.number, {})
 
-    def one_by_one(tasks: Iterator[Any], at_once: int) -> Iterator[int]:
-        for function, arguments, keywords in tasks:
+    def one_by_one(orders: Iterator[Any], at_once: int) -> Iterator[side_by_side.Done]:
+        for function, arguments, keywords in orders:
             yield function(*arguments, **keywords)
 
     monkeypatch.setattr(side_by_side, "_work", pretend)
     monkeypatch.setattr(side_by_side, "_results", one_by_one)
-    side_by_side.run_side_by_side(jobs, [packed] * 6, 2, ("cuda:0", "cuda:1"))
+    for job in jobs:
+        RecipeFolder(job.folder).claim(job.recipe, load_data(job.recipe))
+    devices = ("cuda:0", "cuda:1")
+    side_by_side.run_side_by_side(jobs, [packed] * 6, processes(2), devices)
     assert handed == [(n, f"cuda:{n % 2}") for n in range(6)]
 
 
@@ -219,3 +225,41 @@ def _steps(folder: Path) -> Sequence[int]:
 
     events = [event for file in folder.iterdir() for event in EventFileLoader(str(file)).Load()]
     return [event.step for event in events if event.summary.value]
+
+
+def test_a_worker_that_does_not_see_the_folder_sends_back_what_it_wrote(tmp_path: Path) -> None:
+    recipe = Recipe.of({"rounds": 5, "model": "mlp-8", "train_samples": 200, "checkpoint_every": 2})
+    whole, fetched = (
+        Job("fedavg", recipe.with_(rule="fedavg"), tmp_path / name) for name in ("whole", "fetched")
+    )
+    run_recipe(whole.recipe, whole.folder)
+    half = whole.recipe.with_(rounds=2)  # interrupted, as it were
+    run_recipe(half, fetched.folder)
+    packed = Packed.of(prepare(whole.recipe))
+    seen: list[dict[str, bytes]] = []
+    for files in ({}, side_by_side._files(fetched.folder)):
+        order = side_by_side.Order(3, fetched, 0, files, None, packed.message, __version__)
+        done = side_by_side._work(order, *packed.arrays)
+        assert done.number == 3
+        assert list(done.files)[-1] == FILE_NAME
+        seen.append(done.files)
+    assert len(History.read(fetched.folder).records) == 2, "the folder is not the worker's"
+    side_by_side._write(fetched, seen[1])
+    ours, theirs = History.read(fetched.folder), History.read(whole.folder)
+    assert ours.finished
+    assert _without_times(ours)[1] == _without_times(theirs)[1]
+    last = sorted((whole.folder / "checkpoints").iterdir())[-1]
+    assert seen[0][f"checkpoints/{last.name}"] == seen[1][f"checkpoints/{last.name}"]
+    assert (fetched.folder / "checkpoints" / last.name).read_bytes() == last.read_bytes()
+
+
+def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
+    job = Job("fedavg", Recipe.of({}), tmp_path)
+    with pytest.raises(ClusterError, match=r"has fedhaw .*, not 0\.0; install the same version"):
+        side_by_side._work(side_by_side.Order(0, job, 0, {}, None, b"", "0.0"))
+
+
+def test_only_known_kinds_of_clusters_are_taken() -> None:
+    for wrong in ("spark://x", "dask", "127.0.0.1:8786"):
+        with pytest.raises(ClusterError, match="give dask://HOST:PORT, ray://HOST:PORT, or ray"):
+            cluster(wrong)

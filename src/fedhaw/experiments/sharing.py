@@ -27,10 +27,12 @@ class Sharing:
     Attributes:
         jobs: how many runs at a time; None for as many as are fastest.
         devices: devices that runs are handed in turn; none leaves each where its recipe says.
+        cluster: the address of a cluster that computes them; None for this machine.
     """
 
     jobs: int | None = None
     devices: tuple[str, ...] = ()
+    cluster: str | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, object], place: Place = str) -> Self:
@@ -51,7 +53,12 @@ class Sharing:
                 f"{place('devices')} is {devices!r}; name devices with commas between them, such "
                 "as cuda:0,cuda:1."
             )
-        return cls(jobs if isinstance(jobs, int) else None, tuple(named))
+        cluster = given.get("cluster")
+        return cls(
+            jobs if isinstance(jobs, int) else None,
+            tuple(named),
+            None if cluster is None else str(cluster),
+        )
 
     def at_once(self, runs: "Sequence[Federation]") -> int:
         """How many runs at a time, given the federation of each run that is waiting."""

@@ -1,16 +1,20 @@
-"""Runs of a sweep side by side, each in a process of its own with one core, through joblib.
+"""Runs of a sweep side by side, in other processes, here or elsewhere.
 
-A worker process ends with its parent, however that ends. If a worker is killed, joblib ends the
-others, too: all runs that were under way go on from their last checkpoints, in new workers.
+If a process of this machine is killed, joblib ends the others, too: all runs that were under way go
+on from their last checkpoints, in new ones. A cluster itself gives a dead worker's run to another.
+
+Each run writes into its own folder. Where a worker does not see that folder, it computes in one of
+its own, begins with what it was sent, and sends back what it wrote.
 """
 
 import logging
-import os
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import cycle
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import joblib
@@ -18,18 +22,23 @@ import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from numpy.typing import NDArray
 
+from fedhaw import __version__
 from fedhaw.errors import FedhawError
+from fedhaw.experiments.backends import Backend, ClusterError, still_wanted
 from fedhaw.experiments.following import Following
 from fedhaw.experiments.job import Job, Watch
-from fedhaw.experiments.recipe_folder import RecipeFolder
+from fedhaw.experiments.recipe_folder import RECIPE_NAME
 from fedhaw.experiments.running import run_recipe
+from fedhaw.files import write_bytes
+from fedhaw.history import FILE_NAME, RoundRecord
 from fedhaw.names import blame
 from fedhaw.rules.threads import limit_cores
+from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.engines.worker_process import deaf_to_interrupts
 from fedhaw.simulation.packing import Packed, unpacked
 
 MOST_DEATHS = 2
-"""How many times in a row workers may be killed before a run has finished, until we give up."""
+"""How many times in a row processes may be killed before a run has finished, until we give up."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,42 +47,90 @@ class RunFailed(FedhawError, RuntimeError):
     """A run of a sweep that cannot be finished."""
 
 
+@dataclass(frozen=True)
+class Order:
+    """One run, as another process receives it.
+
+    Attributes:
+        number: which of the runs.
+        job: what to run, and where.
+        seal: when this machine wrote the folder's recipe; whoever sees the same, sees the folder.
+        files: what the folder holds of an interrupted run, by name.
+        device: where to compute; None for where the federation is.
+        federation: its message; its arrays travel apart.
+        version: of the program that sends it.
+    """
+
+    number: int
+    job: Job
+    seal: int
+    files: dict[str, bytes]
+    device: str | None
+    federation: bytes
+    version: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """A run that has finished.
+
+    Attributes:
+        number: which of the runs.
+        files: what it wrote, by name, where that is not in its folder yet.
+    """
+
+    number: int
+    files: dict[str, bytes]
+
+
 def run_side_by_side(
     jobs: Sequence[Job],
     packed: Sequence[Packed],
-    at_once: int,
+    backend: Backend,
     devices: Sequence[str] = (),
+    elsewhere: bool = False,
     watch: Watch = lambda event: None,
 ) -> None:
     """A run of every job, several at a time.
 
     Args:
-        jobs: none of which has finished.
+        jobs: none of which has finished; their folders are claimed.
         packed: the federation of each.
-        at_once: how many at a time.
+        backend: who computes them.
         devices: handed to the runs in turn; none leaves each where its federation is.
+        elsewhere: whether that may be on machines that do not see the runs' folders.
         watch: is told what happens.
 
     Raises:
         FedhawError: a run failed; the others stop, too, and can go on later.
     """
     waiting, deaths = dict(enumerate(jobs)), 0
+    shared = [array for part in packed for array in part.arrays]
     with Following(watch) as following:
         while waiting:
-            hand_out = cycle(devices or [None])
+            turns = cycle(devices or [None])
 
-            def tasks(hand_out: Iterator[str | None] = hand_out) -> Iterator[Any]:
+            def orders(turns: Iterator[str | None] = turns) -> Iterator[Any]:
                 for number, job in list(waiting.items()):
                     following.started(job)
                     part = packed[number]
-                    yield joblib.delayed(_work)(
-                        number, job, next(hand_out), part.message, *part.arrays
+                    order = Order(
+                        number,
+                        replace(job, folder=job.folder.resolve()),
+                        (job.folder / RECIPE_NAME).stat().st_mtime_ns,
+                        _files(job.folder) if elsewhere else {},
+                        next(turns),
+                        part.message,
+                        __version__,
                     )
+                    yield joblib.delayed(_work)(order, *part.arrays)
 
             try:
-                with _worker_processes(at_once), closing(_results(tasks(), at_once)) as results:
-                    for number in results:
-                        following.finished(waiting.pop(number))
+                with backend(shared) as at_once, closing(_results(orders(), at_once)) as results:
+                    for done in results:
+                        job = waiting.pop(done.number)
+                        _write(job, done.files)
+                        following.finished(job)
                         deaths = 0
             except TerminatedWorkerError as error:
                 deaths += 1
@@ -88,49 +145,70 @@ def run_side_by_side(
                 )
 
 
-def _results(tasks: Iterator[Any], at_once: int) -> Any:
-    """The numbers of runs as they finish."""
-    # A task at a time for each worker: a run takes long, and its turn is shown as its start.
+def _results(orders: Iterator[Any], at_once: int) -> Any:
+    """The runs as they finish."""
+    # An order at a time for each worker: a run takes long, and its turn is shown as its start.
     parallel = joblib.Parallel(
         return_as="generator_unordered", pre_dispatch=at_once, batch_size=1, mmap_mode="c"
     )
     with deaf_to_interrupts():
-        return parallel(tasks)
+        return parallel(orders)
 
 
-@contextmanager
-def _worker_processes(at_once: int) -> Iterator[None]:
-    with joblib.parallel_config(
-        backend="loky",
-        n_jobs=at_once,
-        inner_max_num_threads=1,
-        initializer=_start_worker,
-        initargs=(os.getpid(),),
-    ):
-        yield
+def _files(folder: Path) -> dict[str, bytes]:
+    """What a run's folder holds, the history last: a folder without it holds no finished run."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    found.sort(key=lambda path: path.name == FILE_NAME)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def _start_worker(parent: int) -> None:
-    """What a worker process does first."""
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    logging.basicConfig(format="fedhaw: %(message)s", level=logging.WARNING)
-    limit_cores(1)
+def _write(job: Job, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        if name != RECIPE_NAME:
+            write_bytes(job.folder / name, content)
 
 
-def _end_with(parent: int) -> None:
-    """The end of this process once its parent is gone, even during a run."""
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(1)
+_one_at_a_time = threading.Lock()
 
 
-def _work(number: int, job: Job, device: str | None, message: bytes, *arrays: NDArray[Any]) -> int:
-    """The number of a run that is finished when this returns."""
+def _work(order: Order, *arrays: NDArray[Any]) -> Done:
+    """A run that is finished when this returns."""
+    if order.version != __version__:
+        raise ClusterError(
+            f"A worker of the cluster has fedhaw {__version__}, not {order.version}; install the "
+            "same version everywhere."
+        )
+    with _one_at_a_time, one_thread():
+        limit_cores(1)
+        if _sees(order):
+            _run(order, order.job.folder, arrays)
+            return Done(order.number, {})
+        with TemporaryDirectory(prefix="fedhaw-") as place:
+            folder = Path(place)
+            for name, content in order.files.items():
+                write_bytes(folder / name, content)
+            _run(order, folder, arrays)
+            return Done(order.number, _files(folder))
+
+
+def _sees(order: Order) -> bool:
+    """Whether the folder of the run is the one that this process sees under its name."""
     try:
-        federation = unpacked(message, arrays)
-        federation = federation.on(torch.device(device or federation.settings["device"]))
-        RecipeFolder(job.folder).claim(job.recipe, federation.dataset)
-        run_recipe(job.recipe, job.folder, None, job.name, federation)
+        return (order.job.folder / RECIPE_NAME).stat().st_mtime_ns == order.seal
+    except OSError:
+        return False
+
+
+def _run(order: Order, folder: Path, arrays: Sequence[NDArray[Any]]) -> None:
+    def look_up(record: RoundRecord) -> None:
+        if not still_wanted():
+            raise RunFailed("Nobody waits for this run any more.")
+
+    job = order.job
+    try:
+        federation = unpacked(order.federation, arrays)
+        federation = federation.on(torch.device(order.device or federation.settings["device"]))
+        run_recipe(job.recipe, folder, look_up, job.name, federation)
     except FedhawError:
         raise
     except Exception as error:
@@ -138,4 +216,3 @@ def _work(number: int, job: Job, device: str | None, message: bytes, *arrays: ND
         if sentence is None:
             raise
         raise RunFailed(sentence) from None
-    return number

@@ -4,9 +4,10 @@ A sweep may be killed at any moment. Run again, it passes over the runs that hav
 with those that had not from their last checkpoints, and starts the others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedhaw.experiments.job import Event, Job, Watch
 from fedhaw.experiments.recipe import Recipe
@@ -14,6 +15,9 @@ from fedhaw.experiments.recipe_folder import RecipeFolder
 from fedhaw.experiments.running import load_data, prepare, run_recipe
 from fedhaw.experiments.sharing import Sharing
 from fedhaw.history import RoundRecord
+
+if TYPE_CHECKING:
+    from fedhaw.simulation import Federation
 
 
 def run_sweep(
@@ -45,19 +49,34 @@ def run_sweep(
     federations = {key: prepare(recipe) for key, recipe in recipes.items()}
     runs = [federations[_federation(job.recipe)] for job in waiting.values()]
     at_once = sharing.at_once(runs)
-    if at_once > 1:
-        from fedhaw.experiments.side_by_side import run_side_by_side
-        from fedhaw.simulation.packing import Packed
-
-        packed = {key: Packed.of(federation) for key, federation in federations.items()}
-        parts = [packed[_federation(job.recipe)] for job in waiting.values()]
-        run_side_by_side(list(waiting.values()), parts, at_once, sharing.devices, watch)
+    if waiting and (sharing.cluster or at_once > 1):
+        _run_side_by_side(list(waiting.values()), federations, sharing, at_once, watch)
         return
     for job, federation in zip(waiting.values(), runs, strict=True):
         RecipeFolder(job.folder).claim(job.recipe, load_data(job.recipe))
         watch(Event("started", job))
         run_recipe(job.recipe, job.folder, _round_watcher(job, watch), job.name, federation)
         watch(Event("finished", job))
+
+
+def _run_side_by_side(
+    jobs: Sequence[Job],
+    federations: "Mapping[str, Federation]",
+    sharing: Sharing,
+    at_once: int,
+    watch: Watch,
+) -> None:
+    from fedhaw.experiments.backends import cluster, processes
+    from fedhaw.experiments.side_by_side import run_side_by_side
+    from fedhaw.simulation.packing import Packed
+
+    elsewhere = sharing.cluster is not None
+    backend = cluster(sharing.cluster, sharing.jobs) if sharing.cluster else processes(at_once)
+    packed = {key: Packed.of(federation) for key, federation in federations.items()}
+    parts = [packed[_federation(job.recipe)] for job in jobs]
+    for job in jobs:
+        RecipeFolder(job.folder).claim(job.recipe, load_data(job.recipe))
+    run_side_by_side(jobs, parts, backend, sharing.devices, elsewhere, watch)
 
 
 def _federation(recipe: Recipe) -> str:

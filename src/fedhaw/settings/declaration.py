@@ -485,6 +485,15 @@ class SweepSettings(TypedDict, total=False):
             place_only=True,
         ),
     ]
+    cluster: Annotated[
+        str | None,
+        Setting(
+            help="A cluster that computes the runs: dask://HOST:PORT, ray://HOST:PORT, or ray.",
+            default_text="this machine",
+            panel="Sweep",
+            place_only=True,
+        ),
+    ]
 
 
 def _declared(of: type) -> dict[str, Setting]:
