@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedhaw.models import Evaluator, Layout, mlp
@@ -45,3 +45,28 @@ def test_a_lone_last_sample_is_normalised_with_the_batch_before_it() -> None:
     # Without batch norm nothing is joined, and running statistics need no batch.
     assert Evaluator(mlp((3, 2)), Layout.of(mlp((3, 2)))).batches(1001) == [1000, 1]
     assert Evaluator(module, Layout.of(module, "average")).batches(65) == [65]
+
+
+class _Keeping(nn.Module):
+    """A module that keeps something while it computes, as a user's own may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = x
+        self.inner(x).sum().item()  # time for another thread
+        return torch.as_tensor(self.inner(self.kept))
+
+
+def test_batches_side_by_side_give_the_same_bits() -> None:
+    torch.manual_seed(0)
+    module, x, y = _Keeping(), torch.randn(9500, 6), torch.arange(9500) % 3
+    layout, threads = Layout.of(module), torch.get_num_threads()
+    model = layout.flatten(module)
+    one, several = Evaluator(module, layout), Evaluator(module, layout, threads=4)
+    for _ in range(3):
+        assert torch.equal(one.outputs(model, x), several.outputs(model, x))
+    assert one(model, x, y) == several(model, x, y)
+    assert torch.get_num_threads() == threads

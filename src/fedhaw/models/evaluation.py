@@ -16,8 +16,12 @@ from fedhaw.models.batches import batch_norms, batch_sizes
 from fedhaw.models.flat import FlatModule
 from fedhaw.models.layout import EVALUATION_BATCH, Layout
 from fedhaw.models.learner import Loss
+from fedhaw.rules.threads import share_out
 
 LARGE_BATCH = 1000
+
+COPIED_NUMBERS = 2**26
+"""Numbers in all copies of the model that several threads need to evaluate it."""
 
 EvaluationMetric: TypeAlias = Callable[[Tensor, Tensor], float | Tensor]
 """(outputs, labels) -> number, over all samples at once: (M, ...) and (M,)."""
@@ -45,6 +49,8 @@ class Evaluator:
         loss: (outputs, labels) -> mean loss.
         device: where to compute.
         further: what is measured beside accuracy and loss, by name.
+        threads: how many batches at a time, on a processor; each has one torch thread, so that the
+            outputs do not depend on it.
     """
 
     def __init__(
@@ -54,8 +60,12 @@ class Evaluator:
         loss: Loss = cross_entropy,
         device: torch.device | str = "cpu",
         further: Mapping[str, EvaluationMetric] | None = None,
+        threads: int = 1,
     ) -> None:
         self._flat = FlatModule(module, layout, device)
+        # A module for each thread: a user's own may keep something while it computes.
+        most = COPIED_NUMBERS // layout.size if self._flat.vector.device.type == "cpu" else 0
+        self._others = [FlatModule(module, layout) for _ in range(min(threads - 1, most))]
         own = {name: _guarded(name, metric) for name, metric in (further or {}).items()}
         self._metrics: dict[str, EvaluationMetric] = {"accuracy": accuracy, "loss": loss, **own}
         self._by_batch = layout.buffers == "batch" and bool(batch_norms(module))
@@ -83,12 +93,27 @@ class Evaluator:
 
     def outputs(self, model: Tensor, x: Tensor) -> Tensor:
         """(M, ...) what the model makes of the samples."""
-        self._flat.start(model)
-        module, device = self._flat.module.eval(), self._flat.vector.device
+        parts = torch.split(x, self.batches(len(x)))
+        idle = [*self._others, self._flat][-len(parts) :]
+        several, threads = len(idle) > 1, torch.get_num_threads()
+        found: dict[int, Tensor] = {}
+        waiting = iter(enumerate(parts))
+
+        def work() -> None:
+            if several:
+                torch.set_num_threads(1)  # of the Python thread that says so
+            flat = idle.pop()
+            flat.start(model)
+            module, device = flat.module.eval(), flat.vector.device
+            with torch.inference_mode():
+                for number, part in waiting:
+                    found[number] = module(part.to(device))
+
+        share_out(work, len(idle))
+        if several:
+            torch.set_num_threads(threads)
         with torch.inference_mode():
-            return torch.cat(
-                [module(part.to(device)) for part in torch.split(x, self.batches(len(x)))]
-            )
+            return torch.cat([found[number] for number in range(len(parts))])
 
 
 def _guarded(name: str, metric: EvaluationMetric) -> EvaluationMetric:

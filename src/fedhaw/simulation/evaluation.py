@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedhaw.history import finite
 from fedhaw.models import EvaluationMetric, Evaluator
+from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.federation import Federation
@@ -55,6 +56,7 @@ class ModelEvaluation:
             federation.loss,
             federation.device,
             _checked(metrics),
+            threads=available_cores(),
         )
         if metrics:
             # A function that fails must fail before the first round, not after it.
