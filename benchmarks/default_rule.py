@@ -1,221 +1,309 @@
-"""Is the default rule safe, fast and a judge of clients? Tables beside FedAvg and FedAvgM.
+"""Is the default rule safe, fast and a judge of clients? Tables beside the rules a reviewer names.
 
-    python benchmarks/default_rule.py kinds|long|trust [--out FOLDER] [--only TEXT] [--seeds N]
-        [--rounds N] [--wisdm FILE]
+    python benchmarks/default_rule.py kinds long trust [--out FOLDER] [--only TEXT] [--seeds N]
+        [--rules TITLES] [--wisdm FILE] [--show]
 
-- kinds: federations of many kinds over 40 rounds, with and without lost uploads.
-- long: a thousand rounds at rates up to the largest that FedAvg survives.
-- trust: some of ten clients are bad.
+- kinds: federations of many kinds over 40 rounds, without and with three sorts of losses.
+- long: a thousand rounds, of which the first 40 and 200 are tables of their own; with the deepest
+  fall below FedAvg's accuracy of the same round once FedAvg has passed 60 %.
+- trust: some of ten clients are bad, 60 rounds.
 
-Every cell is the accuracy at the end in %, averaged over the last 15 rounds or so, and in
-parentheses the average over all rounds. `long` shows the deepest fall below FedAvg's accuracy of
-the same round, once FedAvg has passed 60 %, instead. Runs that are in FOLDER already are not
-repeated, and those that were stopped go on. `--wisdm FILE` adds wisdm.npz to `kinds`.
+All three with three seeds is a night and more on two cores. Runs that are in FOLDER already are not
+repeated, and those that were stopped go on, so it can be stopped at any time; `--show` runs nothing
+and prints what is there. A cell is the accuracy at the end in %, averaged over the last three
+evaluations, and in parentheses the average over all rounds, over the seeds that were run. Below
+each table stand ranks, and differences with errors (`standings.py`).
 """
 
 import argparse
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import standings
+from bad_clients import Attacked, poisoned
+from numpy.typing import NDArray
 
 import fedhaw
 from fedhaw.data import Dataset, load, split
-from fedhaw.rules import LengthGuard, Rule
-from fedhaw.rules.base import Array, Round
+from fedhaw.rules import Rule
 
-BAD_CLIENTS = {1: (2,), 3: (0, 2, 5)}
+DEFAULT = "FedHAW-auto"
+BAD_CLIENTS = {0: (), 1: (2,), 3: (0, 2, 5)}
+MULTIPLES = {"update x -1": -1.0, "update x -10": -10.0, "update x 100": 100.0, "free": 0.0}
+EVERY = 5
 
 
 @dataclass(frozen=True)
-class Attacked:
-    """A rule some of whose clients send a multiple of their update, behind the length guard.
+class Cell:
+    """One federation, and the rules that run in it.
 
     Attributes:
-        rule: the server's.
-        bad: who.
-        factor: of the update; 0 for a free rider, which adds noise of a tenth of its length.
+        name: for people, and for the folder.
+        data: a data set or its name.
+        rounds: how many.
+        settings: the federation's.
+        rules: by title.
+        clean: the settings without the bad clients, for rules whose title begins with "clean".
     """
 
-    rule: Rule[Any]
-    bad: tuple[int, ...]
-    factor: float
-
-    def init(self) -> Any:
-        """The state before the first round."""
-        return self.rule.init()
-
-    def aggregate(self, state: Any, current: Round) -> tuple[Array, Any]:
-        """What the rule makes of what the clients claim."""
-        w, W = current.global_model, current.client_models.clone()
-        for k, name in enumerate(current.names):
-            if name in self.bad and current.received[k]:
-                update = W[k] - w
-                noise = update[np.random.default_rng(k).permutation(len(w))]
-                W[k] = w + (self.factor * update if self.factor else 0.1 * noise)
-        lengths = {k: float((W[k] - w).norm()) for k in map(int, np.flatnonzero(current.received))}
-        examples = dict(enumerate(np.asarray(current.num_examples, dtype=float)))
-        refused, _ = LengthGuard().judge(lengths, {k: examples[k] for k in lengths})
-        received = current.received.copy()
-        received[list(refused)] = False
-        W[np.flatnonzero(~received)] = w
-        return self.rule.aggregate(state, replace(current, client_models=W, received=received))
+    name: str
+    data: str | Dataset
+    rounds: int
+    settings: Mapping[str, Any]
+    rules: Mapping[str, Rule[Any]]
+    clean: Mapping[str, Any] = field(default_factory=dict)
 
 
-RULES: dict[str, Rule[Any]] = {
-    "FedAvg": fedhaw.FedAvg(),
-    "FedAvgM 0.9": fedhaw.FedAvgM(),
-    "FedHAW-auto": fedhaw.FedHAWAuto(),
-}
-LETTERS = "letter's FedHAW"
 SGD: dict[str, Any] = {"batch": 32}
-MNIST = {f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.001, 0.01, 0.1)} | {
-    "Adam 0.001": SGD | {"client_update": "adam", "eta": 1e-3},
-    "linear, Adam 0.0005": SGD | {"client_update": "adam", "eta": 5e-4, "model": "logistic"},
+ADAM = SGD | {"client_update": "adam"}
+KINDS: dict[str, dict[str, Any]] = {
+    f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.001, 0.01, 0.1)
+} | {
+    "momentum 0.01": SGD | {"eta": 0.01, "momentum": 0.9},
+    "Adam 0.001": ADAM | {"eta": 1e-3},
+    "linear, Adam 0.0005": ADAM | {"eta": 5e-4, "model": "logistic"},
     "10 of 100 clients, SGD 0.05": SGD
     | {"eta": 0.05, "clients": 100, "cohort": 10, "split": "dirichlet"},
 }
-WISDM = {"model": "mlp-64", "split": "holders", "clients": 36, "eta": 0.05, "batch": 16}
-LONG = {f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.1, 0.15, 0.05, 0.01, 0.001)} | {
-    "SGD 0.1, weight decay": SGD | {"client_update": "sgd-wd", "eta": 0.1},
-    "Adam 0.001": SGD | {"client_update": "adam", "eta": 1e-3},
-    "Adam 0.0001": SGD | {"client_update": "adam", "eta": 1e-4},
+WISDM: dict[str, Any] = {
+    "model": "mlp-64",
+    "split": "holders",
+    "clients": 36,
+    "eta": 0.05,
+    "batch": 16,
 }
-LOSSES = {"": None, ", p_e 0.8": 0.8}
+LONG: dict[str, dict[str, Any]] = {
+    f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.1, 0.15, 0.05, 0.01, 0.001)
+} | {
+    "SGD 0.1, weight decay": SGD | {"client_update": "sgd-wd", "eta": 0.1},
+    "Adam 0.001": ADAM | {"eta": 1e-3},
+    "Adam 0.0001": ADAM | {"eta": 1e-4},
+}
+HORIZONS = (40, 200, 1000)
+LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
+LOSSES = LETTERS_LOSSES | {
+    ", by label": {"uplink": "by-label", "loss_rate": 0.9},
+    ", by the hour": {"uplink": "hourly", "loss_rate": 0.8},
+}
 
 
-def play(out: Path, rule: Rule[Any], name: str, data: str | Dataset, **settings: Any) -> Any:
-    """The accuracies of one run in %, (evaluations,), and its notes."""
-    folder = out / name.replace(" ", "-").replace("/", "-").replace(",", "")
-    history = fedhaw.simulate(
-        rule, data, engine="stacked", out=folder, checkpoint_every=100, **settings
-    )
-    notes = [f"round {r.round}: {r.note}" for r in history.records if r.note]
-    accuracy = 100 * np.asarray(history.accuracy)
-    return accuracy[~np.isnan(accuracy)], notes
-
-
-def cell(paths: list[Any]) -> str:
-    """The end, and the average over rounds, over seeds."""
-    return f"{np.mean([p[-3:] for p in paths]):.1f} ({np.mean(np.concatenate(paths)):.1f})"
-
-
-def kinds(args: argparse.Namespace) -> None:
-    """The table `kinds`."""
-    federations: dict[str, tuple[str, dict[str, Any]]] = {
-        f"{name}{loss}": ("mnist-5k", settings | {"uplink": rate})
-        for loss, rate in LOSSES.items()
-        for name, settings in MNIST.items()
+def rules_beside(eta: float, lossy: bool) -> dict[str, Rule[Any]]:
+    """Every rule of the comparison, with the letter's rates for MNIST, and the ablations."""
+    letters = fedhaw.FedHAW(eta=eta, eta_gamma=1e-4 if lossy else 1e-3, eta_lambda=1e-2)
+    parts: tuple[Literal["replay", "momentum", "gamma", "trust"], ...]
+    parts = ("replay", "momentum", "gamma", "trust")
+    rules: dict[str, Rule[Any]] = {
+        "FedAvg": fedhaw.FedAvg(),
+        "FedAvgM 0.9": fedhaw.FedAvgM(),
+        DEFAULT: fedhaw.FedHAWAuto(),
+        "letter's FedHAW": letters,
+        "FedAdam": fedhaw.FedAdam(),
+        "FedYogi": fedhaw.FedYogi(),
+        "FedExP": fedhaw.FedExP(),
+        "MIFA": fedhaw.MIFA(),
+        "FedVARP": fedhaw.FedVARP(),
+        "FedAU": fedhaw.FedAU(),
+        "FedAWA": fedhaw.FedAWA(),
     }
-    if args.wisdm:
-        for loss, rate in LOSSES.items():
-            federations[f"WISDM by person{loss}"] = args.wisdm, WISDM | {"uplink": rate}
-    print("| federation |", " | ".join(RULES), "|")
-    for name, (data, settings) in federations.items():
-        if args.only in name:
-            cells = [
-                cell([
-                    play(args.out, rule, f"kinds/{name}/{title}/{seed}", data,
-                         rounds=40, evaluate_every=5, seed=seed, **settings)[0]
-                    for seed in range(args.seeds)
-                ])
-                for title, rule in RULES.items()
-            ]  # fmt: skip
-            print(f"| {name} |", " | ".join(cells), "|", flush=True)
+    return rules | {f"{DEFAULT} without {part}": fedhaw.FedHAWAuto(without=part) for part in parts}
 
 
-def long(args: argparse.Namespace) -> None:
-    """The table `long`."""
-    chosen = [title for title in (*RULES, LETTERS) if title in args.rules.split(",")]
-    print("| federation | seed |", " | ".join(f"{title}, end | deepest" for title in chosen), "|")
-    for seed in range(args.seeds):
-        for (name, settings), alpha, (loss, rate) in product(
-            LONG.items(), (0.1, 1.0), LOSSES.items()
-        ):
-            label = f"{name}, alpha {alpha:g}{loss}"
-            if args.only in label:
-                rules = RULES | {LETTERS: letters_rule(float(settings["eta"]), rate)}
-                paths = {
-                    title: play(args.out, rules[title], f"long/{label}/{title}/{seed}", "mnist-5k",
-                                rounds=args.rounds, evaluate_every=5, seed=seed, uplink=rate,
-                                alpha=alpha, **settings)[0]
-                    for title in chosen
-                }  # fmt: skip
-                bar = paths.get("FedAvg", np.zeros(1))
-                counted = np.maximum.accumulate(bar > 60)
-                cells = [
-                    f"{path[-3:].mean():.1f} | {(path - bar)[counted].min(initial=np.inf):.1f}"
-                    for path in paths.values()
-                ]
-                print(f"| {label} | {seed} |", " | ".join(cells), "|", flush=True)
+def kinds(wisdm: str | None) -> Iterator[Cell]:
+    """The federations of many kinds."""
+    for (name, settings), (loss, uplink) in product(KINDS.items(), LOSSES.items()):
+        rules = rules_beside(settings["eta"], bool(uplink))
+        yield Cell(name + loss, "mnist-5k", 40, settings | uplink, rules)
+    for loss, uplink in LOSSES.items() if wisdm else ():
+        rules = rules_beside(WISDM["eta"], bool(uplink))
+        yield Cell(f"WISDM by person{loss}", str(wisdm), 40, WISDM | uplink, rules)
 
 
-def letters_rule(eta: float, loss_rate: float | None) -> Rule[Any]:
-    """The letter's rule with the letter's rates for MNIST."""
-    return fedhaw.FedHAW(eta=eta, eta_gamma=1e-4 if loss_rate else 1e-3, eta_lambda=1e-2)
+def long() -> Iterator[Cell]:
+    """The runs of a thousand rounds."""
+    for (name, settings), alpha, (loss, uplink) in product(
+        LONG.items(), (0.1, 1.0), LETTERS_LOSSES.items()
+    ):
+        rules = rules_beside(settings["eta"], bool(uplink))
+        chosen = {title: rules[title] for title in list(rules)[:4]}
+        label = f"{name}, alpha {alpha:g}{loss}"
+        yield Cell(label, "mnist-5k", 1000, settings | uplink | {"alpha": alpha}, chosen)
 
 
-def poisoned(data: Dataset, parts: list[Any], bad: tuple[int, ...], kind: str) -> Dataset:
-    """The data set with the bad clients' samples spoilt."""
-    random, x, y = np.random.default_rng(0), data.x_train.copy(), data.y_train.copy()
-    rows = np.concatenate([parts[k] for k in bad]) if bad else np.zeros(0, np.int64)
-    match kind:
-        case "labels":
-            y[rows] = random.integers(0, data.classes, len(rows))
-        case "flipped":
-            y[rows] = data.classes - 1 - y[rows]
-        case "inputs":
-            x[rows] = random.integers(0, 256, x[rows].shape)
-    return replace(data, name=f"{data.name}-{kind}", x_train=x, y_train=y, whole_labels=None)
+def trust() -> Iterator[Cell]:
+    """The federations with bad clients, and those same without them."""
+    data = _mnist()
+    for kind, (alpha, how) in product(
+        ("none", "labels", "inputs", "flipped", *MULTIPLES),
+        ((1.0, "letter"), (0.1, "letter"), (1.0, "iid")),
+    ):
+        parts = split(data, how, 10, alpha=alpha, seed=None)
+        for count in (0,) if kind == "none" else (3, 1):
+            bad = BAD_CLIENTS[count]
+            good = [part for k, part in enumerate(parts) if k not in bad]
+            beside: dict[str, Rule[Any]] = {
+                "FedAvg": fedhaw.FedAvg(),
+                "FedAvgM 0.9": fedhaw.FedAvgM(),
+                DEFAULT: fedhaw.FedHAWAuto(),
+                f"{DEFAULT} without trust": fedhaw.FedHAWAuto(without="trust"),
+                "median": fedhaw.Median(),
+                "trimmed mean": fedhaw.TrimmedMean(),
+                "multi-Krum": fedhaw.MultiKrum(f=count),
+                "RFA": fedhaw.RFA(),
+                "norm clipping": fedhaw.Clipped(),
+                "FedAWA": fedhaw.FedAWA(),
+            }
+            if kind in MULTIPLES:
+                beside = {t: Attacked(rule, bad, MULTIPLES[kind]) for t, rule in beside.items()}
+            clean = {f"clean {t}": r for t, r in rules_beside(0.01, False).items()}
+            only = {t: clean[t] for t in ("clean FedAvg", f"clean {DEFAULT}") if bad}
+            place = "IID" if how == "iid" else f"alpha {alpha:g}"
+            settings = SGD | {"eta": 0.01, "split": parts}
+            yield Cell(
+                f"{count} {kind}, {place}", poisoned(data, parts, bad, kind), 60, settings,
+                only | beside, {"data": data, "split": good},
+            )  # fmt: skip
 
 
-def trust(args: argparse.Namespace) -> None:
-    """The table `trust`."""
-    data = load("mnist-5k", None)
-    multiples = {"update x -1": -1.0, "update x -10": -10.0, "update x 100": 100.0, "free": 0.0}
-    titles = ["without them: FedAvg", "FedHAW-auto", "with them: FedAvg", "FedAvgM 0.9"]
-    print("| bad |", " | ".join([*titles, "median", "multi-Krum", "FedHAW-auto"]), "| note |")
-    for kind in ("none", "labels", "inputs", "flipped", *multiples):
-        for alpha, how in ((1.0, "letter"), (0.1, "letter"), (1.0, "iid")):
-            parts = split(data, how, 10, alpha=alpha, seed=None)
-            for count in (0,) if kind == "none" else (1, 3):
-                label = f"{count} {kind}, {'IID' if how == 'iid' else f'alpha {alpha:g}'}"
-                if args.only not in label:
-                    continue
-                bad = BAD_CLIENTS.get(count, ())
-                spoilt = poisoned(data, parts, bad, kind)
-                good = [part for k, part in enumerate(parts) if k not in bad]
-                factor = multiples.get(kind, 1.0)
-                common = SGD | {"eta": 0.01, "rounds": 60, "evaluate_every": 5}
-                cells = [
-                    cell([play(args.out, rule, f"trust/{label}/clean-{title}", data, split=good,
-                               **common)[0]])
-                    for title, rule in RULES.items() if title != "FedAvgM 0.9"
-                ]  # fmt: skip
-                rules = {
-                    "FedAvg": RULES["FedAvg"], "FedAvgM": RULES["FedAvgM 0.9"],
-                    "median": fedhaw.Median(), "multi-Krum": fedhaw.MultiKrum(f=count),
-                    "FedHAW-auto": RULES["FedHAW-auto"],
-                }  # fmt: skip
-                for title, rule in rules.items():
-                    attacked = Attacked(rule, bad, factor)
-                    path, notes = play(
-                        args.out, attacked, f"trust/{label}/{title}", spoilt, split=parts, **common
-                    )
-                    cells.append(cell([path]))
-                print(f"| {label} |", " | ".join(cells), "|", "; ".join(notes), "|", flush=True)
+@cache
+def _mnist() -> Dataset:
+    return load("mnist-5k", None)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The runs of a table.
+
+    Attributes:
+        table: its name.
+        out: the folder of all runs.
+        titles: the rules that are asked for; none for all.
+        seeds: how many.
+    """
+
+    table: str
+    out: Path
+    titles: tuple[str, ...]
+    seeds: int
+
+    def rules(self, cell: Cell) -> dict[str, Rule[Any]]:
+        """Those of a cell that are asked for."""
+        return {t: r for t, r in cell.rules.items() if not self.titles or t in self.titles}
+
+    def folder(self, cell: Cell, title: str, seed: int) -> Path:
+        """Where a run lies."""
+        name = f"{self.table}/{cell.name}/{title}/{seed}"
+        return self.out / name.replace(" ", "-").replace("/", "-").replace(",", "")
+
+    def run(self, cell: Cell, title: str, seed: int) -> None:
+        """A run, or the rest of it."""
+        changes = cell.clean if title.startswith("clean") else {}
+        settings = {"data": cell.data, **cell.settings, **changes}
+        fedhaw.simulate(
+            cell.rules[title], settings.pop("data"), engine="stacked", seed=seed,
+            rounds=cell.rounds, evaluate_every=EVERY, checkpoint_every=100,
+            out=self.folder(cell, title, seed), **settings,
+        )  # fmt: skip
+
+    def found(self, cell: Cell, title: str) -> dict[int, fedhaw.History]:
+        """The finished runs, by seed."""
+        read = {}
+        for seed in range(self.seeds):
+            if (self.folder(cell, title, seed) / "history.jsonl").exists():
+                history = fedhaw.History.read(self.folder(cell, title, seed))
+                if len(history.records) == cell.rounds:
+                    read[seed] = history
+        return read
+
+
+def accuracies(history: fedhaw.History, rounds: int) -> NDArray[np.float64]:
+    """(evaluations,) in %, of the first rounds of a run."""
+    accuracy = 100 * np.asarray(history.accuracy)[:rounds]
+    return accuracy[~np.isnan(accuracy)]
+
+
+def end(history: fedhaw.History, rounds: int) -> float:
+    """The accuracy at the end in %, averaged over the last three evaluations."""
+    return float(accuracies(history, rounds)[-3:].mean())
+
+
+def show(evidence: Evidence, cells: list[Cell], rounds: int) -> None:
+    """A table of what was run, and its standings."""
+    titles = [t for t in evidence.rules(cells[0]) if not t.startswith("clean")]
+    titles = [
+        *(t for t in ("clean FedAvg", f"clean {DEFAULT}") if evidence.table == "trust"),
+        *titles,
+    ]
+    rows, scores = [], {}
+    for cell in cells:
+        runs = {title: evidence.found(cell, title) for title in cell.rules}
+        if not any(runs.values()):
+            continue
+        entries = [_entry(runs.get(title, {}), rounds) for title in titles]
+        rows.append(f"| {cell.name} | {' | '.join(entries)} | {_remarks(runs, rounds)} |")
+        scores[cell.name] = {
+            title: {seed: end(run, rounds) for seed, run in own.items()}
+            for title, own in runs.items()
+            if own and not title.startswith("clean")
+        }
+    print(f"\n**{evidence.table}, {rounds} rounds: {len(rows)} of {len(cells)} federations run**\n")
+    print(f"| federation | {' | '.join(titles)} | {DEFAULT}, of all seeds |")
+    print("|---" * (len(titles) + 2) + "|")
+    print("\n".join(rows), "\n")
+    print("\n".join(standings.table(scores, DEFAULT)), flush=True)
+
+
+def _entry(runs: Mapping[int, fedhaw.History], rounds: int) -> str:
+    if not runs:
+        return "-"
+    ends = np.mean([end(run, rounds) for run in runs.values()])
+    return f"{ends:.1f} ({np.mean([accuracies(run, rounds) for run in runs.values()]):.1f})"
+
+
+def _remarks(runs: Mapping[str, Mapping[int, fedhaw.History]], rounds: int) -> str:
+    """How far the default fell below FedAvg on the way, and whom it stopped trusting."""
+    own, bar, said = runs.get(DEFAULT, {}), runs.get("FedAvg", {}), []
+    falls = []
+    for seed in own.keys() & bar.keys():
+        ours, theirs = accuracies(own[seed], rounds), accuracies(bar[seed], rounds)
+        falls.append((ours - theirs)[np.maximum.accumulate(theirs > 60)].min(initial=np.inf))
+    if falls and np.isfinite(min(falls)):
+        said.append(f"deepest {min(falls):+.1f}")
+    said += [
+        f"seed {seed}, round {record.round}: {record.note}"
+        for seed, run in own.items()
+        for record in run.records[:rounds]
+        if record.note
+    ]
+    return "; ".join(said)
+
+
+def main() -> None:
+    """Run what is missing, and print every table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tables", nargs="+", choices=["kinds", "long", "trust"])
+    parser.add_argument("--out", type=Path, default=Path("fedhaw-runs/default-rule"))
+    parser.add_argument("--only", default="", help="only federations with this text in their name")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rules", default="", help="titles with commas between; default: all")
+    parser.add_argument("--wisdm", default=None, help="wisdm.npz, for the table kinds")
+    parser.add_argument("--show", action="store_true", help="run nothing")
+    args = parser.parse_args()
+    titles = tuple(filter(None, args.rules.split(",")))
+    for table in args.tables:
+        evidence = Evidence(table, args.out, titles, args.seeds)
+        every = {"kinds": lambda: kinds(args.wisdm), "long": long, "trust": trust}[table]()
+        cells = [cell for cell in every if args.only in cell.name]
+        for seed, cell in () if args.show else product(range(args.seeds), cells):
+            for title in evidence.rules(cell):
+                evidence.run(cell, title, seed)
+        for rounds in HORIZONS if table == "long" else (cells[0].rounds,):
+            show(evidence, cells, rounds)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=["kinds", "long", "trust"])
-    parser.add_argument("--out", type=Path, default=Path("fedhaw-runs/default-rule"))
-    parser.add_argument("--only", default="", help="only federations with this text in their name")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=1000, help="of the table `long`")
-    parser.add_argument("--wisdm", default=None)
-    parser.add_argument("--rules", default=",".join(RULES), help="of the table `long`")
-    arguments = parser.parse_args()
-    {"kinds": kinds, "long": long, "trust": trust}[arguments.table](arguments)
+    main()
