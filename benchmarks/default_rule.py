@@ -49,6 +49,7 @@ class Cell:
         settings: the federation's.
         rules: by title.
         clean: the settings without the bad clients, for rules whose title begins with "clean".
+        clean_name: the name of that federation; it is the same for all kinds of bad clients.
     """
 
     name: str
@@ -57,6 +58,11 @@ class Cell:
     settings: Mapping[str, Any]
     rules: Mapping[str, Rule[Any]]
     clean: Mapping[str, Any] = field(default_factory=dict)
+    clean_name: str = ""
+
+    def place(self, title: str) -> str:
+        """The name of the federation in which a rule runs."""
+        return self.clean_name if title.startswith("clean") else self.name
 
 
 SGD: dict[str, Any] = {"batch": 32}
@@ -165,7 +171,7 @@ def trust() -> Iterator[Cell]:
             settings = SGD | {"eta": 0.01, "split": parts}
             yield Cell(
                 f"{count} {kind}, {place}", poisoned(data, parts, bad, kind), 60, settings,
-                only | beside, {"data": data, "split": good},
+                only | beside, {"data": data, "split": good}, f"without {count}, {place}",
             )  # fmt: skip
 
 
@@ -196,7 +202,7 @@ class Evidence:
 
     def folder(self, cell: Cell, title: str, seed: int) -> Path:
         """Where a run lies."""
-        name = f"{self.table}/{cell.name}/{title}/{seed}"
+        name = f"{self.table}/{cell.place(title)}/{title}/{seed}"
         return self.out / name.replace(" ", "-").replace("/", "-").replace(",", "")
 
     def run(self, cell: Cell, title: str, seed: int) -> None:
