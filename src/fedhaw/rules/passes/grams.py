@@ -27,11 +27,12 @@ WORK = 1 << 25
 FEWEST = 4096
 """Columns that are looked at in any case."""
 
-BLOCK = 2048
-"""Columns of a block of the sample: long enough to be read at the memory's full speed."""
+BLOCK, BLOCKS = 2048, 64
+"""Columns of a block of the sample, long enough to be read at the memory's full speed; fewer where
+there would not be so many blocks, for a few of them are no fair sample of all layers."""
 
-TOGETHER = 16
-"""Blocks that are multiplied at once."""
+TOGETHER = 32_768
+"""Columns that are multiplied at once."""
 
 DIGITS = 1e-3
 """What rounding may take of the mean's length before it is formed from the updates themselves."""
@@ -82,8 +83,9 @@ def sampled_columns(W: Array) -> list[slice]:
     columns = max(WORK // (K * K), FEWEST)
     if columns >= P:
         return []
-    starts = np.linspace(0, P - BLOCK, columns // BLOCK).astype(int).tolist()
-    return [slice(start, start + BLOCK) for start in starts]
+    width = min(BLOCK, columns // BLOCKS)
+    starts = np.linspace(0, P - width, columns // width).astype(int).tolist()
+    return [slice(start, start + width) for start in starts]
 
 
 def _of_all_columns(w: Array, W: Array, weights: Vector) -> tuple[Array, Angles]:
@@ -103,24 +105,23 @@ def _of_blocks(w: Array, W: Array, blocks: list[slice]) -> Angles:
     if on_cpu(W):  # NumPy knows that the matrix of products is symmetric
         w, W = to_numpy(w), to_numpy(W)
     xp, K = namespace(W), int(W.shape[0])
+    width = blocks[0].stop - blocks[0].start
+    count = TOGETHER // width
 
     def worker() -> Callable[[list[slice]], Array]:
-        updates, base = (
-            xp.empty_like(W[:, : TOGETHER * BLOCK]),
-            xp.empty_like(w[: TOGETHER * BLOCK]),
-        )
+        updates, base = xp.empty_like(W[:, : count * width]), xp.empty_like(w[: count * width])
 
         def measured(group: list[slice]) -> Array:
             for i, block in enumerate(group):
-                place = slice(i * BLOCK, i * BLOCK + BLOCK)
+                place = slice(i * width, i * width + width)
                 base[place] = w[block]
                 xp.subtract(W[:, block], w[block], out=updates[:, place])
-            filled = slice(0, len(group) * BLOCK)
+            filled = slice(0, len(group) * width)
             return xp.concat(_products(updates[:, filled], base[filled]))
 
         return measured
 
-    groups = [blocks[i : i + TOGETHER] for i in range(0, len(blocks), TOGETHER)]
+    groups = [blocks[i : i + count] for i in range(0, len(blocks), count)]
     # Added up in the order of the groups, so that the number of threads does not matter.
     return _angles(np.sum([to_vector(part) for part in in_order(W, worker, groups)], axis=0), K)
 
