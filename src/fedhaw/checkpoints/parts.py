@@ -32,8 +32,9 @@ class CheckpointError(FedhawError, ValueError):
 class DamagedCheckpoint(CheckpointError):
     """A file that is cut short, changed, or no checkpoint at all; an earlier one may be whole.
 
-    Attributes:
-        reason: what is wrong with it, in a few words.
+    Args:
+        file: where it lies.
+        reason: what is wrong with it, in a few words; kept as an attribute.
     """
 
     def __init__(self, file: Path, reason: object) -> None:

@@ -19,6 +19,7 @@ from fedhaw.models import Loss
 from fedhaw.names import accepted, is_reference, load, make, no_such
 
 ClientUpdate: TypeAlias = ClientAlgorithm | ClientFunction
+"""What a client does with the global model and its own data: an algorithm, or a function."""
 
 OPTIMISERS = {
     "sgd": LocalUpdate(),

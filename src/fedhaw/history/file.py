@@ -18,7 +18,10 @@ from fedhaw.history.lines import decode, encode, has_checksum
 from fedhaw.history.records import EndRecord, Record, RoundRecord, RunRecord
 
 FILE_NAME = "history.jsonl"
+"""The name of the history in a run's folder."""
+
 COMPRESSED_NAME = f"{FILE_NAME}.gz"
+"""The name of a compressed copy, as `fedhaw report --keep` writes it."""
 
 
 @dataclass

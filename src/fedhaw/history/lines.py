@@ -30,6 +30,8 @@ from fedhaw.history.records import (
 )
 
 FORMAT = 2
+"""The format that is written; it grows when the meaning of a key changes."""
+
 KINDS = {RunRecord: "run", RoundRecord: "round", EndRecord: "end"}
 DEEPEST = 50
 """A description nested more deeply than this is nobody's."""

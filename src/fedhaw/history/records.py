@@ -109,6 +109,7 @@ class EndRecord:
 
 
 Record: TypeAlias = RunRecord | RoundRecord | EndRecord
+"""What a line of the file holds."""
 
 
 def finite(names: Iterable[Hashable], values: Iterable[float]) -> dict[str, float]:

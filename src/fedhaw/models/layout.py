@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from fedhaw.errors import FedhawError
 
 Buffers: TypeAlias = Literal["batch", "average"]
+"""What batch norm uses in an evaluation: the batch's statistics, or averaged running ones."""
 
 EVALUATION_BATCH = 64
 """Batch size of the letter's evaluation, which matters where batch statistics are used."""

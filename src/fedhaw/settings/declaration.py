@@ -28,8 +28,11 @@ if TYPE_CHECKING:
     from fedhaw.uplink import Uplink
 
     DataSource: TypeAlias = str | os.PathLike[str] | Dataset
+    """A data set: by name, by path, or itself."""
     SplitSource: TypeAlias = str | os.PathLike[str] | Sequence[ArrayLike]
+    """Who holds which samples: by name, by file, or the samples' numbers client by client."""
     ModelSource: TypeAlias = str | nn.Module | Callable[[], nn.Module]
+    """What is trained: by name, a module, or a function that makes one."""
     UpdateSource: TypeAlias = str | ClientUpdate
     UplinkSource: TypeAlias = Uplink | float | str | os.PathLike[str]
     DeviceSource: TypeAlias = str | torch.device
