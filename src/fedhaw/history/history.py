@@ -6,16 +6,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhaw.history.drawing import to_html
 from fedhaw.history.errors import HistoryError
 from fedhaw.history.file import find_histories, history_in, parse
+from fedhaw.history.frames import Rows, to_pandas
 from fedhaw.history.records import Learnt, RoundRecord, RunRecord
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Vector: TypeAlias = NDArray[np.float64]
+"""Numbers of a run: one a round, or a row a round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +169,25 @@ class History:
     def series(self, value: Callable[[RoundRecord], float | None]) -> Vector:
         """(T,) one number a round; NaN where there is none."""
         return np.array([value(record) for record in self.records], dtype=np.float64)
+
+    def to_pandas(self, by: Rows = "round") -> "pd.DataFrame":
+        """The history as a pandas data frame.
+
+        Args:
+            by: "round" for a row a round: what was measured and learnt by name (a list of L
+                numbers as L columns, `name[0]` and so on), `lost`, how many uploads were, and
+                seconds and bytes. "client" for a row for each round and each client that was
+                asked: its weight, why it was lost (None if it was not), its training loss, and the
+                new model's accuracy on its own samples.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+            HistoryError: `by` is something else.
+        """
+        return to_pandas(self, by)
+
+    def _repr_html_(self) -> str:
+        return to_html(self)
 
     def _by_client(self, values: Callable[[RoundRecord], Mapping[str, float]]) -> Vector:
         rows = [[values(r).get(client, math.nan) for client in self.clients] for r in self.records]
