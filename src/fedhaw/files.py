@@ -3,16 +3,17 @@
 import errno
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
 from fedhaw.errors import FedhawError
 
-if sys.platform != "win32":  # Windows has no such locks; two runs in one folder go unnoticed there
-    import fcntl
+# Windows has no such locks; two runs in one folder go unnoticed there.
+_fcntl = import_module("fcntl") if find_spec("fcntl") else None
 
 
 class FileWriteError(FedhawError, OSError):
@@ -48,9 +49,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        _flush_to_disk(temporary)
+        _flush_to_disk(temporary, os.O_RDWR)  # Windows flushes only what may be written
         temporary.replace(target)
-        _flush_to_disk(target.parent)
+        _flush_folder_to_disk(target.parent)
     except OSError as error:
         raise unwritable(target, error) from error
     finally:
@@ -94,10 +95,10 @@ def lock(file: IO[bytes], path: Path) -> None:
     Raises:
         FileWriteError: another run holds it.
     """
-    if sys.platform == "win32":
+    if _fcntl is None:
         return
     try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _fcntl.flock(file.fileno(), _fcntl.LOCK_EX | _fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise FileWriteError(
             f"Another run is writing {path}; wait for it or choose another folder."
@@ -122,8 +123,14 @@ def unwritable(path: Path, error: OSError) -> FileWriteError:
     return FileWriteError(f"Could not write {path}: {reason}; {advice}.")
 
 
-def _flush_to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def _flush_folder_to_disk(folder: Path) -> None:
+    """The new name of a file, made to outlive a power cut where the system can do that."""
+    with suppress(PermissionError):  # Windows opens no folders
+        _flush_to_disk(folder, os.O_RDONLY)
+
+
+def _flush_to_disk(path: Path, mode: int) -> None:
+    descriptor = os.open(path, mode)
     try:
         os.fsync(descriptor)
     finally:

@@ -6,6 +6,7 @@ from fedhaw.clients import LocalUpdate
 from fedhaw.models.learner import closed_form_sizes
 from fedhaw.rules.threads import available_cores
 from fedhaw.settings import EngineName
+from fedhaw.simulation.engines import worker_process
 from fedhaw.simulation.engines.base import Engine
 from fedhaw.simulation.engines.processes import ProcessesEngine
 from fedhaw.simulation.engines.sequential import SequentialEngine
@@ -58,4 +59,4 @@ def choose(federation: Federation) -> EngineName:
         if plain and visit <= SHORT_VISIT:
             return "sequential"
     several = (federation.settings["workers"] or available_cores()) > 1 and clients > 1
-    return "processes" if several else "sequential"
+    return "processes" if several and worker_process.SUPPORTED else "sequential"

@@ -22,6 +22,7 @@ from torch import Tensor
 from fedhaw.errors import FedhawError
 from fedhaw.names import loaded_files
 from fedhaw.rules.threads import available_cores
+from fedhaw.simulation.engines import worker_process
 from fedhaw.simulation.engines.base import ClientReport
 from fedhaw.simulation.engines.messages import Assignment, Task
 from fedhaw.simulation.engines.shared_memory import SharedTensor
@@ -48,6 +49,11 @@ class ProcessesEngine:
     arithmetic: ClassVar[str] = "one by one"
 
     def __init__(self, federation: Federation) -> None:
+        if not worker_process.SUPPORTED:
+            raise WorkersFailed(
+                "The engine processes hands open files to its workers, which this system does not "
+                'do; choose engine "sequential" or "stacked".'
+            )
         self._check = federation.holdings.check
         self._sizes = federation.sizes
         self._deadline = federation.settings["deadline"]

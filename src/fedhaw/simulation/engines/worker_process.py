@@ -12,6 +12,9 @@ from multiprocessing.connection import Connection
 
 from fedhaw.simulation.engines.messages import READY, Answer, Task
 
+SUPPORTED = os.name == "posix"
+"""Whether a child process can be handed open descriptors, which Windows does not do."""
+
 
 class WorkerDied(Exception):
     """The process at the other end is gone; `str` says how it ended."""
