@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow coverage lint docs wheel bench clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,20 +17,32 @@ test: .venv/dev ## the whole test-suite, under ten minutes on two cores
 test-slow: .venv/dev ## reproductions and long soaks
 	$(BIN)/pytest -m slow
 
-lint: .venv/dev ## style, types and the direction of imports
+coverage: .venv/dev ## the whole test-suite, and which lines it ran, with a floor
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow" --cov
+
+lint: .venv/dev ## style, types, the direction of imports and the workflows
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+
+docs: .venv/docs ## the site, strictly, into build/site
+	$(BIN)/python docs/builder
+
+wheel: .venv/dev ## wheel and sdist into dist, and a few tests of the wheel outside the checkout
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python .ci/test_wheel.py dist
 
 bench: .venv/bench ## the server's step beside its peers
 	$(BIN)/python benchmarks/server_step.py
 
-clean: ## remove the environment and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## remove the environment, caches and what was built
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache build dist
 
 # One stamp per set of extras: a changed pyproject.toml installs again, nothing else does.
-.venv/sim .venv/dev .venv/bench: .venv/%: pyproject.toml
+.venv/sim .venv/dev .venv/docs .venv/bench: .venv/%: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
 	@touch $@

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fedhaw.simulation import InvalidSimulation as InvalidSimulation
     from fedhaw.simulation import simulate as simulate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # These need torch, which the rules alone do not; they are imported when first asked for.
 _SIMULATION = {

@@ -20,7 +20,6 @@ from fedhaw.data.errors import DataError
 from fedhaw.errors import shown
 
 InputScale: TypeAlias = Literal["matched", "authors"]
-INPUT_SCALES: tuple[InputScale, ...] = get_args(InputScale)
 Part: TypeAlias = Literal["train", "test"]
 
 
@@ -54,9 +53,10 @@ def scaled_part(
     Raises:
         DataError: no such input scale.
     """
-    if input_scale not in INPUT_SCALES:
+    known = get_args(InputScale)
+    if input_scale not in known:
         raise DataError(
-            f"There is no input scale {shown(input_scale)}; choose from {', '.join(INPUT_SCALES)}."
+            f"There is no input scale {shown(input_scale)}; choose from {', '.join(known)}."
         )
     inputs = _channels_first(dataset.x_train if part == "train" else dataset.x_test)
     floats = np.ascontiguousarray(inputs, dtype=np.float32)
