@@ -3,6 +3,32 @@
 Its sentences quote what was given by `shown`, so that a long value never drowns one.
 """
 
+LONGEST = 200
+"""Characters of a foreign exception's text that are repeated in a sentence."""
+
+
+def words_of(error: BaseException, longest: int = LONGEST) -> str:
+    """The first line of what somebody else's exception says of itself, cut where it is long.
+
+    Its text is made by code that may fail, too; it then says nothing, as "".
+    """
+    try:
+        lines = str(error)[:10_000].strip().splitlines()
+    except Exception:
+        return ""
+    return shortened(lines[0], longest) if lines else ""
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """A text from elsewhere on one line, cut where it is longer than a sentence bears."""
+    line = "".join(sign if sign.isprintable() else " " for sign in text[: longest + 1])
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
+def named(error: BaseException) -> str:
+    """The class of somebody else's exception and what it says of itself."""
+    return f"{type(error).__name__}: {words_of(error)}".removesuffix(": ")
+
 
 class FedhawError(Exception):
     """Something the caller can put right.
@@ -25,4 +51,4 @@ def shown(value: object) -> str:
         text = " ".join(repr(value).split())
     except (ValueError, RecursionError):  # thousands of digits, or of nested lists
         return "too long to be shown"
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shortened(text, 60)

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, shortened
 
 # Windows has no such locks; two runs in one folder go unnoticed there.
 _fcntl = import_module("fcntl") if find_spec("fcntl") else None
@@ -44,6 +44,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         FileWriteError: the disk is full, the folder is read-only, or the like.
     """
+    if not is_path(path):
+        raise FileWriteError(
+            f"{shortened(repr(path))} cannot be the path of a file; choose another."
+        )
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
@@ -82,7 +86,7 @@ def locked(path: Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise unwritable(path, error) from error
     with file:
         lock(file, path)
@@ -108,10 +112,10 @@ def lock(file: IO[bytes], path: Path) -> None:
         return
 
 
-def unwritable(path: Path, error: OSError) -> FileWriteError:
+def unwritable(path: Path, error: OSError | ValueError) -> FileWriteError:
     """The sentence to raise when the system says that `path` cannot be written."""
-    reason = error.strerror or str(error)
-    match error.errno:
+    reason = getattr(error, "strerror", None) or error
+    match getattr(error, "errno", None):
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             advice = "free some space or choose another folder"
         case errno.EACCES | errno.EPERM | errno.EROFS:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from fedhaw.errors import FedhawError, shown
+from fedhaw.errors import FedhawError, named, shown
 
 T = TypeVar("T")
 
@@ -219,8 +219,7 @@ def _also_look_in(folder: Path) -> None:
 
 def _reason(error: BaseException) -> str:
     """The error's kind and first line, and where in the user's own code it arose."""
-    first = next(iter(str(error).strip().splitlines()), "")
-    text = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    text = named(error)
     if isinstance(error, SyntaxError):  # it says itself in which file and line
         return text
     own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in _PLACES]

@@ -1,6 +1,7 @@
 """Users' mistakes: one sentence on standard error, exit code 2, nothing written."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -121,13 +122,45 @@ def test_a_fault_of_our_own_keeps_its_traceback(
         main(["rules", "--json"])
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "> /dev/full"])
-def test_closed_or_full_streams_are_no_fault(tmp_path: Path, closed: str) -> None:
-    command = f"{sys.executable} -m fedhaw run --rule fedavg --rounds 1 --out run {closed}"
+@pytest.mark.parametrize(
+    ("streams", "code"),
+    [
+        (">&-", 0),
+        ("2>&-", 0),
+        (">&- 2>&-", 0),
+        ("> /dev/full", 2),
+        ("2> /dev/full", 0),
+        ("> /dev/full 2> /dev/full", 2),
+    ],
+)
+def test_closed_or_full_streams_are_no_fault(tmp_path: Path, streams: str, code: int) -> None:
+    command = f"{sys.executable} -m fedhaw run --rule fedavg --rounds 1 --out run {streams}"
     done = subprocess.run(command, shell=True, cwd=tmp_path, check=False, capture_output=True)
-    assert done.returncode == (2 if "full" in closed else 0)
+    assert done.returncode == code
     assert b"Traceback" not in done.stderr
     assert (tmp_path / "run" / "history.jsonl").exists()
+
+
+def test_a_mistake_nobody_can_hear_of_is_still_a_mistake(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m fedhaw report nothing 2> /dev/full"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, check=False, capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_a_terminal_that_knows_only_ascii(tmp_path: Path) -> None:
+    run = {"kind": "run", "format": 1, "name": "übung", "rule": {"name": "x"}, "seed": 0}
+    lines = [json.dumps(one) for one in (run, {"kind": "round", "round": 0, "accuracy": 0.5})]
+    (tmp_path / "history.jsonl").write_text("\n".join(lines) + "\n")
+    for further in ([], ["--json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "fedhaw", "report", ".", "--out", "ü", *further],
+            cwd=tmp_path, check=False, capture_output=True,
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        )  # fmt: skip
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+        assert done.stdout.isascii()
+        if further:
+            assert json.loads(done.stdout)["report"] == str(Path("ü", "report.html"))
 
 
 def test_a_run_tells_of_itself_and_not_of_what_lies_below_it(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ def finished(path: Path) -> RecipeFolder:
     folder = RecipeFolder(path)
     folder.claim(RECIPE, DATA)
     folder.history.write_text(
-        '{"kind":"run","format":1,"config":{}}\n{"kind":"end","status":"finished"}\n'
+        '{"kind":"run","format":1,"config":{}}\n{"kind":"round","round":0}\n'
+        '{"kind":"round","round":1}\n{"kind":"end","status":"finished"}\n'
     )
     assert folder.finished(RECIPE, DATA)
     return folder

@@ -68,7 +68,7 @@ def test_a_history_cut_at_any_byte_keeps_its_whole_lines(tmp_path: Path) -> None
                 continue
             history = History.read(place)
             assert len(history.records) == min(lines - 1, 3)
-            assert history.finished == has_ended(place) == (lines == 5)
+            assert history.finished == has_ended(place, 3) == (lines == 5)
 
 
 def test_a_compressed_history_cut_at_any_byte_keeps_whole_lines(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_garbage_behind_what_is_safe_is_cut_off_when_a_run_goes_on(tmp_path: Pat
         content = parse(path, as_far_as_possible=True)
         assert content.records == ROUNDS
         assert not content.finished
-        assert not has_ended(path)
+        assert not has_ended(path, len(ROUNDS))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_was_changed_is_refused_in_a_sentence(
         History.read(path)
     assert "\n" not in str(refused.value)
     assert str(refused.value).endswith((".", "?"))
-    assert not has_ended(path)
+    assert not has_ended(path, len(ROUNDS))
 
 
 def test_a_history_of_format_1_goes_on_in_todays_format(tmp_path: Path) -> None:

@@ -129,7 +129,9 @@ def test_a_finished_run_can_be_made_longer_but_not_shorter(run: Simulate, tmp_pa
     assert same(run(HAW, out=tmp_path, rounds=8), run(HAW, rounds=8))
     history = tmp_path / "history.jsonl"
     kinds = [json.loads(line)["kind"] for line in history.read_text().splitlines()]
-    assert kinds == ["run", *["round"] * 8, "end"]
+    assert kinds == ["run", *["round"] * 5, "run", *["round"] * 3, "end"]
+    assert History.read(tmp_path).rounds_planned == 8
+    assert json.loads(history.read_text().splitlines()[0])["config"]["rounds"] == 5
     with pytest.raises(InvalidSimulation, match="has already done 8"):
         run(HAW, out=tmp_path, rounds=5)
 

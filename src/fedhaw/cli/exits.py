@@ -15,15 +15,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 import click
 import typer
 
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, shortened
 from fedhaw.names import blame
 
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
+
+LONGEST_MESSAGE = 500
+"""Characters; what was typed stands in the parser's sentences, however long it is."""
 
 
 class Interrupted(Exception):
@@ -45,12 +48,19 @@ def interruptible(how_to_go_on: str) -> Iterator[None]:
 
 def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
     """A run of the app, after which the process ends with the exit code of what happened."""
-    logging.basicConfig(format="fedhaw: %(message)s", level=logging.WARNING)
     before = signal.signal(signal.SIGTERM, _terminate)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us; nobody listens
-            setattr(sys, name, io.StringIO())
     given = _with_scale(sys.argv[1:] if arguments is None else list(arguments))
+    try:
+        with _forgiving_streams():
+            logging.basicConfig(format="fedhaw: %(message)s", level=logging.WARNING)
+            code = _run(app, given)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    sys.exit(code)
+
+
+def _run(app: typer.Typer, given: list[str]) -> int:
+    """The exit code of the app."""
     try:
         code = typer.main.get_command(app).main(given, prog_name="fedhaw", standalone_mode=False)
         sys.stdout.flush()
@@ -60,7 +70,7 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
     except click.ClickException as error:
         code = MISTAKE
         if message := error.format_message():  # empty when there were no arguments: help was shown
-            _say(_with_full_stop(message) + _hint(error))
+            _say(_with_full_stop(shortened(message, LONGEST_MESSAGE)) + _hint(error))
     except Interrupted as interruption:
         _say(f"\nInterrupted. {interruption}")
         code = INTERRUPTED
@@ -74,15 +84,13 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
         # click ends a broken pipe with exit code 1, which is kept for faults here.
         code = 0 if isinstance(ending.__context__, BrokenPipeError) else ending.code
     except BrokenPipeError:
-        # Whoever read our output, `head` perhaps, has enough. Python would complain once more
-        # when it flushes standard output at the very end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _to_nowhere(sys.stdout)  # whoever read our output, `head` perhaps, has enough
         code = 0
     except OSError as error:
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
         _say("Standard output is full; what was written to files is safe.")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _to_nowhere(sys.stdout)
         code = MISTAKE
     except Exception as error:
         sentence = blame(error)
@@ -90,9 +98,7 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
             raise
         _say(sentence)
         code = MISTAKE
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0
 
 
 def _with_scale(arguments: list[str]) -> list[str]:
@@ -107,6 +113,64 @@ def _with_scale(arguments: list[str]) -> list[str]:
 
 def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr)
+
+
+class _Unheard(io.TextIOBase):
+    """Standard error that may be full: what cannot be said there is not said.
+
+    Progress and remarks must not end the work they speak of.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # rich draws lines only where this is UTF
+        return self._stream.encoding
+
+    def write(self, text: str) -> int:
+        with self._unless_full():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._unless_full():
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    @contextmanager
+    def _unless_full(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            _to_nowhere(self._stream)
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    """A stream's file becomes the null device: Python flushes it once more at the very end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextmanager
+def _forgiving_streams() -> Iterator[None]:
+    """A block in which standard output and error may be closed or know only ASCII."""
+    before = sys.stdout, sys.stderr
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us; nobody listens
+            setattr(sys, name, io.StringIO())
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stderr = _Unheard(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def _hint(error: click.ClickException) -> str:

@@ -27,7 +27,8 @@ def to_stderr() -> "Console":
 
 def print_json(value: object) -> None:
     """One JSON object, printed; numbers that are not finite become null, as JSON has none."""
-    print(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False))
+    ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
+    print(json.dumps(_finite(value), indent=2, ensure_ascii=ascii_only, allow_nan=False))
 
 
 def print_table(table: "Table") -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 from fedhaw.data import Dataset
 from fedhaw.description import NOT_SET, changes
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, shortened, words_of
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.files import write_text
-from fedhaw.history import FILE_NAME, has_ended
+from fedhaw.history import FILE_NAME, has_ended, is_too_deep
 from fedhaw.settings import of_today
 
 RECIPE_NAME = "recipe.json"
@@ -75,7 +75,7 @@ class RecipeFolder:
             return False
         wanted = {"recipe": recipe.described(), "data": _identity(dataset)}
         self._refuse_others(stored, json.loads(json.dumps(wanted, default=list)))
-        return stored["recipe"]["rounds"] == recipe.settings["rounds"] and has_ended(self.history)
+        return has_ended(self.history, recipe.settings["rounds"])
 
     def _stored(self) -> dict[str, Any] | None:
         path = self.path / RECIPE_NAME
@@ -85,13 +85,21 @@ class RecipeFolder:
             return None
         except NotADirectoryError as error:
             raise RecipeFolderError(f"{self.path} is not a folder; choose another one.") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
+            reason = getattr(error, "strerror", None) or words_of(error)
             raise RecipeFolderError(
-                f"{path} cannot be read ({error}); remove the folder."
+                f"{path} cannot be read ({reason}); remove the folder, or choose another."
             ) from error
         if not isinstance(stored, dict) or stored.get("format") != FORMAT:
             raise RecipeFolderError(
                 f"{path} is not of this version of fedhaw; choose another folder."
+            )
+        recipe, data = stored.get("recipe"), stored.get("data")
+        known = isinstance(recipe, dict) and isinstance(data, dict) and not is_too_deep(stored)
+        if not known or type(recipe.get("rounds")) is not int:
+            raise RecipeFolderError(
+                f"{path} is damaged, it does not say what was run; remove the folder, or choose "
+                "another."
             )
         return stored
 
@@ -105,10 +113,11 @@ class RecipeFolder:
         if rounds < done:
             different["rounds"] = str(done), str(rounds)
         # Whoever mends a rule that failed in its first round has no round to lose.
-        if not (self.history.exists() and self.history.read_bytes().count(b"\n") > 1):
+        if not (self.history.is_file() and self.history.read_bytes().count(b"\n") > 1):
             different = {k: v for k, v in different.items() if not k.startswith("source.")}
         if different:
             name, (theirs, ours) = next(iter(different.items()))
+            name, theirs = shortened(name), shortened(theirs)
             raise RecipeFolderError(
                 f"{self.path} holds a run {_in_words(name, theirs, ours)}; choose another folder, "
                 "or remove this one."

@@ -60,9 +60,11 @@ class RunHistory:
     def __init__(self, path: str | os.PathLike[str], run: RunRecord, rounds: int) -> None:
         self._file = HistoryFile(Path(path))
         self._run = run
-        kept = _length_of(Path(path), rounds)
+        before, kept = _kept(Path(path), rounds)
         self._file.cut(kept)
-        self._started = kept > 0
+        self._started = before is not None
+        if before is not None:
+            self._file.lengthen(before, run)
 
     def append(self, record: RoundRecord, examples: Mapping[str, float]) -> None:
         """One round more; before the first one, the description of the run."""
@@ -113,10 +115,12 @@ def run_record(
     )
 
 
-def _length_of(path: Path, rounds: int) -> int:
-    """How many bytes the first line and the first so many rounds take; 0 if they are not there."""
+def _kept(path: Path, rounds: int) -> tuple[RunRecord | None, int]:
+    """What the run is and how many bytes its first so many rounds take; 0 if they are not there."""
     try:
         content = parse(path, as_far_as_possible=True)
     except HistoryError:
-        return 0
-    return content.ends[rounds - 1] if 0 < rounds <= len(content.ends) else 0
+        return None, 0
+    if not 0 < rounds <= len(content.ends):
+        return None, 0
+    return content.run, content.ends[rounds - 1]

@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from flwr.app import ArrayRecord
@@ -43,8 +44,12 @@ class RunRecorder:
         self._open = ExitStack()
         self.cohort = 0
 
-    def restore(self, initial_arrays: ArrayRecord) -> tuple[int, ArrayRecord]:
+    def restore(self, initial_arrays: ArrayRecord, num_rounds: int) -> tuple[int, ArrayRecord]:
         """The rounds that are done already, and the model to go on with.
+
+        Args:
+            initial_arrays: the model to begin with.
+            num_rounds: how many rounds the run is to have in all.
 
         Raises:
             CheckpointError: the checkpoints are damaged, or of another federation.
@@ -63,6 +68,7 @@ class RunRecorder:
             run = run_record(
                 aggregator.rule, aggregator.layout.size, settings.seed, **settings.description
             )
+            run = replace(run, config={**run.config, "rounds": num_rounds})
             self._history = RunHistory(settings.history, run, done)
             self._open.callback(self._history.close)
         assert aggregator.record is not None

@@ -435,7 +435,7 @@ class RuleStrategy(Strategy):
         ):
             log.info("Starting %s, %d rounds:", type(self).__name__, num_rounds)
             self.summary()
-            done, arrays = kept.restore(initial_arrays)
+            done, arrays = kept.restore(initial_arrays, num_rounds)
             if done >= num_rounds:
                 log.info("All %d rounds are done already: nothing is left to do.", num_rounds)
             elif done:

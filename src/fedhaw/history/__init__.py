@@ -15,7 +15,7 @@ from fedhaw.history.file import (
     parse,
 )
 from fedhaw.history.history import History, Vector
-from fedhaw.history.lines import FORMAT, decode, encode, plain
+from fedhaw.history.lines import FORMAT, decode, encode, is_too_deep, plain
 from fedhaw.history.records import (
     ClientFacts,
     EndRecord,
@@ -50,6 +50,7 @@ __all__ = [
     "finite",
     "has_ended",
     "history_in",
+    "is_too_deep",
     "metrics_of",
     "parse",
     "plain",

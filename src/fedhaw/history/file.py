@@ -8,7 +8,7 @@ import io
 import os
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -29,7 +29,8 @@ class Content:
     """What a history file holds.
 
     Attributes:
-        run: its first line; None if not even that is complete.
+        run: its first line; None if not even that is complete. Of a run that was made longer, the
+            line that says so.
         records: the rounds.
         ends: for each round, the number of bytes up to the end of its line.
         end: the closing line, if it is there.
@@ -122,12 +123,13 @@ def parse(path: Path, *, as_far_as_possible: bool = False) -> Content:
     return content
 
 
-def has_ended(path: Path) -> bool:
-    """Whether a file holds a run that came to its end; not if it holds no history at all."""
+def has_ended(path: Path, rounds: int) -> bool:
+    """Whether a file holds a run of so many rounds that came to its end."""
     try:
-        return parse(path, as_far_as_possible=True).finished
-    except HistoryError:
+        content = parse(path, as_far_as_possible=True)
+    except HistoryError:  # no history at all
         return False
+    return content.finished and len(content.records) == rounds
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -152,6 +154,8 @@ def _take(content: Content, line: bytes, where: str, end: int) -> None:
                 f'{where} is not of kind "run", with which a history begins; is it one?'
             )
         content.run, content.checked = record, has_checksum(line)
+    elif isinstance(record, RunRecord):
+        content.run = record
     elif isinstance(record, RoundRecord):
         if record.round != len(content.records):
             raise HistoryError(
@@ -178,7 +182,7 @@ class HistoryFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Unbuffered: of a line that did not fit on the disk nothing must linger.
             self._file = path.open("ab", buffering=0)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise unwritable(path, error) from error
         try:
             lock(self._file, path)
@@ -204,6 +208,19 @@ class HistoryFile:
                 raise
 
         self._write(write)
+
+    def lengthen(self, before: RunRecord, now: RunRecord) -> RunRecord:
+        """What the run is from now on: a line more where it is to have other rounds than it said.
+
+        Args:
+            before: what the history says of the run.
+            now: what is asked for.
+        """
+        if now.rounds in (None, before.rounds):
+            return before
+        after = replace(before, config={**before.config, "rounds": now.rounds})
+        self.append(after)
+        return after
 
     def sync(self) -> None:
         """A wait until everything is on the disk."""

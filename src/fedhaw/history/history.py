@@ -84,8 +84,7 @@ class History:
     @property
     def rounds_planned(self) -> int | None:
         """How many rounds the run's description asks for, where it says so."""
-        planned = self.run.config.get("rounds")
-        return planned if isinstance(planned, int) else None
+        return self.run.rounds
 
     @property
     def rounds(self) -> NDArray[np.int64]:

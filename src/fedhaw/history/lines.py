@@ -160,7 +160,7 @@ def _run(values: Mapping[str, Json], checked: bool, where: str) -> RunRecord:
         )
     rule, config = values.get("rule"), _mapping(values.get("config"))
     described: dict[str, Json] = {"name": rule} if isinstance(rule, str) else _mapping(rule)
-    if _is_too_deep([described, config]):
+    if is_too_deep([described, config]):
         raise HistoryError(f"{where} is nested too deeply for a history; remove the file.")
     described = {**described, "name": _text(described.get("name")) or "run"}
     return RunRecord(
@@ -255,8 +255,9 @@ def _client(value: Json) -> ClientFacts:
     return ClientFacts(_count(facts.get("examples")), known if len(known) == len(counts) else ())
 
 
-def _is_too_deep(value: Json, levels: int = DEEPEST) -> bool:
+def is_too_deep(value: Json, levels: int = DEEPEST) -> bool:
+    """Whether lists and objects are nested more deeply than anybody's description is."""
     if not isinstance(value, dict | list):
         return False
     inside = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_too_deep(item, levels - 1) for item in inside)
+    return levels == 0 or any(is_too_deep(item, levels - 1) for item in inside)

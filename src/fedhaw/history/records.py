@@ -63,6 +63,12 @@ class RunRecord:
     started: str = field(default_factory=_now)
     fedhaw: str = "?"
 
+    @property
+    def rounds(self) -> int | None:
+        """How many rounds are asked for, where the configuration says so."""
+        rounds = self.config.get("rounds")
+        return rounds if isinstance(rounds, int) else None
+
 
 @dataclass(frozen=True)
 class RoundRecord:

@@ -44,6 +44,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedhaw.errors import named
 from fedhaw.hypergradient.coefficients import Start, check_coefficients, per_client, shared
 from fedhaw.hypergradient.models import Models, assembled, back, models_of
 from fedhaw.hypergradient.state import HypergradientState
@@ -198,7 +199,7 @@ class HypergradientRule:
         except NotImplementedError as error:
             raise InvalidRule(
                 "HypergradientRule cannot push the updates forward through its formula "
-                f"({str(error).splitlines()[0]}); give an estimate of your own as gradient."
+                f"({named(error)}); give an estimate of your own as gradient."
             ) from error
         assert self.eta is not None
         return pushed / self.eta

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, named
 from fedhaw.models.batches import batch_norms, batch_sizes
 from fedhaw.models.flat import FlatModule
 from fedhaw.models.layout import EVALUATION_BATCH, Layout
@@ -123,9 +123,8 @@ def _guarded(name: str, metric: EvaluationMetric) -> EvaluationMetric:
         try:
             return float(metric(outputs, labels))
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [""])[0]
             raise InvalidMetric(
-                f"The evaluation metric {name!r} failed ({type(error).__name__}: {reason}); give a "
+                f"The evaluation metric {name!r} failed ({named(error)}); give a "
                 "function of outputs, (M, ...), and labels, (M,), that returns one number."
             ) from error
 

@@ -59,13 +59,16 @@ def write_report(
 
     Raises:
         HistoryError: there are no histories, or one cannot be read.
-        ReportError: the target is not between 0 and 1.
+        ReportError: the target is not between 0 and 1, or a text is not UTF-8.
         FileWriteError: a file could not be written.
     """
     if target is not None and not (math.isfinite(target) and 0 < target <= 1):
         raise ReportError(
             f"The target accuracy {target} is not between 0 and 1; write 0.85 for 85 percent."
         )
+    for name, text in (("title", title), ("notice", notice)):
+        if text is not None and text != text.encode(errors="replace").decode():
+            raise ReportError(f"The {name} {text!r} is not text in UTF-8; write it in UTF-8.")
     # Only now: whoever wants a table alone need not wait for matplotlib.
     from fedhaw.reports.figures import draw_all
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedhaw import names
 from fedhaw.clients import ClientAlgorithm, ClientUpdate, by_name
 from fedhaw.data import Dataset, beginning, load, split, with_noisy_clients
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, named, words_of
 from fedhaw.models import EvaluationMetric, Evaluator, Layout, Loss, build
 from fedhaw.models.layout import EVALUATION_BATCH
 from fedhaw.settings import SETTINGS, FederationSettings
@@ -25,9 +25,8 @@ def device_of(device: str | torch.device) -> torch.device:
         place = torch.device(device)
         torch.zeros(1, device=place).item()
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise InvalidSimulation(
-            f'The device {str(device)!r} cannot be used ({reason}); choose "cpu".'
+            f'The device {str(device)!r} cannot be used ({words_of(error)}); choose "cpu".'
         ) from error
     return place
 
@@ -126,7 +125,7 @@ def check_evaluation(
         evaluator(model, x[rows], y[rows])
         evaluator(model, x[-last:], y[-last:])
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = words_of(error) or type(error).__name__
         raise InvalidSimulation(
             f"{type(module).__name__} cannot be evaluated on samples of shape "
             f"{tuple(x.shape[1:])} with labels up to {int(y.max())} ({reason}); choose a model "
@@ -183,8 +182,7 @@ def _made(function: Callable[[], nn.Module]) -> nn.Module:
     except FedhawError:
         raise
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [""])[0]
         raise InvalidSimulation(
-            f"model is {function!r}, which failed ({type(error).__name__}: {reason}); give a "
+            f"model is {function!r}, which failed ({named(error)}); give a "
             "function without arguments that returns a torch module, or the module itself."
         ) from error

@@ -133,8 +133,6 @@ def _play(
         if on_round is not None:
             on_round(record)
 
-    if folder is not None and folder.finished and progress.next_round < rounds:
-        folder.reopen()
     loop.play(progress, after_round)
     if folder is not None and not folder.finished:
         seconds = round(sum(sum(record.seconds.values()) for record in records), 6)

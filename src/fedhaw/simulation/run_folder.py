@@ -58,7 +58,7 @@ class RunFolder:
             keep=KEPT,
             afresh="start afresh with resume=False or in another folder",
         )
-        self._config = run.config
+        self._asked = run
         self.records: list[RoundRecord] = []
         self.checkpoint: dict[str, Part] | None = None
         self._history = HistoryFile(self.path)
@@ -111,20 +111,16 @@ class RunFolder:
                 "afresh with resume=False."
             )
         self._checkpoints.remove_leftovers()
-        self.finished = content.finished and len(content.records) == done
-        if not self.finished:
-            self._history.cut(content.ends[done - 1])
         self.run, self.records, self.checkpoint = content.run, content.records[:done], checkpoint
-        self._end_of_rounds = content.ends[done - 1]
+        rounds = self._asked.rounds or done
+        self.finished = content.finished and len(content.records) == done == rounds
+        if not self.finished and done <= rounds:
+            self._history.cut(content.ends[done - 1])
+            self.run = self._history.lengthen(content.run, self._asked)
         logger.info("Going on after round %d of %s.", done - 1, self.path)
 
-    def reopen(self) -> None:
-        """The removal of the closing line of a finished run that is to go on for more rounds."""
-        self._history.cut(self._end_of_rounds)
-        self.finished = False
-
     def _refuse_another(self, config: Mapping[str, Any], where: Path) -> None:
-        differing = differences(of_today(config), self._config)
+        differing = differences(of_today(config), self._asked.config)
         if differing:
             raise CheckpointError(
                 f"{where} belongs to another configuration ({'; '.join(differing)}: there vs "

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedhaw.errors import named, words_of
 from fedhaw.loss_reasons import NO_SAMPLES, NOT_FINITE, OUT_OF_MEMORY, exception, exception_class
 
 
 def reason(error: BaseException) -> str:
     """What to say of an exception that a client's training raised."""
-    text = str(error).strip()
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in text:
-        return OUT_OF_MEMORY
-    first_line = text.splitlines()[0] if text else ""
-    return exception(f"{type(error).__name__}: {first_line}")
+    full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return (
+        OUT_OF_MEMORY
+        if full or "allocate memory" in words_of(error, 10_000)
+        else exception(named(error))
+    )
 
 
 def same_exception(failures: Sequence[str | None]) -> str | None:

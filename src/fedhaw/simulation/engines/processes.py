@@ -19,7 +19,7 @@ import cloudpickle
 import torch
 from torch import Tensor
 
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, named
 from fedhaw.names import loaded_files
 from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines import worker_process
@@ -232,7 +232,7 @@ def _pickled(federation: Federation, handles: dict[str, object]) -> SharedTensor
     except Exception as error:
         raise WorkersFailed(
             "The model or the client update cannot be sent to worker processes "
-            f'({error}); use engine="sequential".'
+            f'({named(error)}); use engine="sequential".'
         ) from error
     return SharedTensor.of(torch.frombuffer(bytearray(data), dtype=torch.uint8))
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedhaw.clients import LocalUpdate
 from fedhaw.clients.cohort import CohortTrainer
+from fedhaw.errors import named
 from fedhaw.loss_reasons import NO_SAMPLES
 from fedhaw.models.batches import batch_norms
 from fedhaw.models.stack import Stack, stack
@@ -163,5 +164,5 @@ def _try_a_step(federation: Federation, models: Stack, x: Tensor, y: Tensor) -> 
     except Exception as error:
         raise InvalidSimulation(
             f"{type(federation.module).__name__} cannot be trained as a batch of models "
-            f'({str(error).strip().splitlines()[0]}); use engine="processes" or "sequential".'
+            f'({named(error)}); use engine="processes" or "sequential".'
         ) from error
