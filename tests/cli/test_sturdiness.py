@@ -233,7 +233,7 @@ def test_a_rule_whose_exception_is_absurd(call: Call, tmp_path: Path, raised: st
     (tmp_path / "my.py").write_text(
         "class Mute(Exception):\n    def __str__(self): raise RuntimeError\n"
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass R:\n"
-        "    def init(self): return None\n"
+        "    def init(self): return self\n"
         f"    def aggregate(self, state, current): raise {raised}\n"
     )
     ended = call("run", "--rule", "my.py:R", "--rounds", "1", "--engine", "sequential")

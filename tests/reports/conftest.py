@@ -1,7 +1,8 @@
 """Histories as a real comparison leaves them, but made up: quick, and the same every time."""
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ CHARACTERS = {
     "fedlaw": (0.861, 9.0, 2.31),
     "fedhaw": (0.882, 7.0, 0.00056),
 }
+CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
+FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars"
+)
 CLIENTS = 10
 CLASSES = 10
 
@@ -155,3 +161,28 @@ def report(sweep: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
     return write_a_report(
         [sweep], tmp_path_factory.mktemp("report"), notice="Reduced scale: 5,000 images."
     )
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Headless Chromium that cannot reach any network."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    for program in (CHROMIUM, DRIVER):
+        if not Path(program).exists():
+            pytest.skip(f"needs {program}: apt-get install chromium chromium-driver")
+    # Selenium would otherwise look for a driver on the network.
+    os.environ["SE_OFFLINE"] = "true"
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in FLAGS.split():
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.chrome.service.Service(DRIVER)
+    driver = webdriver.Chrome(options=options, service=service)
+    # No request may leave the page; one that tried would fail and be logged.
+    driver.execute_cdp_cmd("Network.enable", {})
+    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+    yield driver
+    driver.quit()

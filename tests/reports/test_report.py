@@ -120,7 +120,7 @@ def test_the_page_is_built_from_files_of_the_package() -> None:
     from importlib.resources import files
 
     assets = files("fedhaw.reports") / "assets"
-    ours = {"page.css", "page.html", "page.js", "plots.js"}
+    ours = {"page.css", "page.html", "page.js", "plots.js", "live.js"}
     theirs = {"uplot.LICENSE", "uplot.min.css", "uplot.min.js"}
     assert {item.name for item in assets.iterdir()} == ours | theirs
 
@@ -128,7 +128,7 @@ def test_the_page_is_built_from_files_of_the_package() -> None:
 def test_a_data_file_is_called_by_its_name(tmp_path: Path, write_history: Writer) -> None:
     write_history(tmp_path / "runs", rounds=2, config={"data": "/home/me/my-images.npz"})
     page = write_report([tmp_path / "runs"], tmp_path / "out").page.read_text()
-    assert '<p class="lead">my-images.npz · ' in page
+    assert '<p class="lead" id="lead">my-images.npz · ' in page
 
 
 def test_whom_the_server_stopped_trusting_is_said(tmp_path: Path) -> None:
@@ -154,6 +154,6 @@ def test_what_a_rule_says_of_each_client_is_drawn_like_its_weight(tmp_path: Path
     page = write_report([tmp_path], tmp_path / "out").page.read_text()
     weights, learnt = embedded(page)["clients"]
     assert weights["panels"][0]["values"] == [[75, 75], [25, 25]]
-    assert learnt["title"] == "likeness of each client"
+    assert learnt["title"] == "Likeness of each client"
     assert learnt["panels"][0]["values"] == [[0.5, None], [-0.25, -0.5]]
     assert [m["title"] for m in embedded(page)["metrics"]][:1] == ["step"]

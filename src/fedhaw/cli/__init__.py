@@ -1,4 +1,4 @@
-"""The command line: `fedhaw compare`, `reproduce`, `run`, `report`, `data` and `rules`.
+"""The command line: `compare`, `reproduce`, `run`, `report`, `watch`, `export`, `data`, `rules`.
 
 A thin layer: flags are made into a recipe, the work is done by `fedhaw.experiments`. Nothing heavy
 is imported before a command needs it, so `fedhaw --help` answers at once.

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from fedhaw.cli import compare, export, report, reproduce, rules, run
+from fedhaw.cli import compare, export, report, reproduce, rules, run, watch
 from fedhaw.cli.data import data
 
 app = typer.Typer(
@@ -44,5 +44,6 @@ app.command(epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.command(epilog=run.EXAMPLES)(run.run)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=export.EXAMPLES)(export.export)
+app.command(epilog=watch.EXAMPLES)(watch.watch)
 app.command(epilog=rules.EXAMPLES)(rules.rules)
 app.add_typer(data, name="data")

@@ -95,8 +95,8 @@ class RecipeFolder:
                 f"{path} is not of this version of fedhaw; choose another folder."
             )
         recipe, data = stored.get("recipe"), stored.get("data")
-        known = isinstance(recipe, dict) and isinstance(data, dict) and not is_too_deep(stored)
-        if not known or type(recipe.get("rounds")) is not int:
+        known = isinstance(recipe, dict) and type(recipe.get("rounds")) is int
+        if not known or not isinstance(data, dict) or is_too_deep(stored):
             raise RecipeFolderError(
                 f"{path} is damaged, it does not say what was run; remove the folder, or choose "
                 "another."

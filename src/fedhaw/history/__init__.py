@@ -14,6 +14,7 @@ from fedhaw.history.file import (
     history_in,
     parse,
 )
+from fedhaw.history.following import HistoryFollower
 from fedhaw.history.history import History, Vector
 from fedhaw.history.lines import FORMAT, decode, encode, is_too_deep, plain
 from fedhaw.history.records import (
@@ -38,6 +39,7 @@ __all__ = [
     "History",
     "HistoryError",
     "HistoryFile",
+    "HistoryFollower",
     "Json",
     "Learnt",
     "Record",

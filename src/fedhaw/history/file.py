@@ -108,7 +108,7 @@ def parse(path: Path, *, as_far_as_possible: bool = False) -> Content:
                 if not line.endswith(b"\n") or not line.strip():
                     continue
                 try:
-                    _take(content, line, f"Line {number} of {path}", end)
+                    take(content, line, f"Line {number} of {path}", end)
                 except HistoryError:
                     if content.run is None or not as_far_as_possible:
                         raise
@@ -146,7 +146,18 @@ def _decompressed(compressed: bytes) -> bytes:
     return content
 
 
-def _take(content: Content, line: bytes, where: str, end: int) -> None:
+def take(content: Content, line: bytes, where: str, end: int) -> None:
+    """One line more of a file's content.
+
+    Args:
+        content: the lines before it, to which it is added.
+        line: as it stands in the file.
+        where: what a sentence calls it.
+        end: the number of bytes up to its end.
+
+    Raises:
+        HistoryError: it cannot be the next line of a history.
+    """
     record = decode(line, where, must_check=content.checked)
     if content.run is None:
         if not isinstance(record, RunRecord):

@@ -42,19 +42,54 @@ def to_page(
         notice: a banner above everything.
         files_beside: relative addresses of files to offer for download.
     """
-    scripts = [_inline_script(_asset(name)) for name in SCRIPTS]
+    return _filled(comparison, table, title, notice, files_beside, SCRIPTS)
+
+
+def to_live_page(comparison: Comparison, table: Table, title: str, live: str, version: int) -> str:
+    """The page of a server that watches runs; it asks the server for what is new.
+
+    Args:
+        comparison: the runs.
+        table: their numbers.
+        title: of the page.
+        live: HTML on the runs that go on.
+        version: of what the page shows, by which the server knows what is new.
+    """
+    section = f'<div id="live" class="card" data-version="{version}">{live}</div>'
+    return _filled(comparison, table, title, None, (), (*SCRIPTS, "live.js"), section)
+
+
+def parts(comparison: Comparison, table: Table, files_beside: Sequence[str] = ()) -> dict[str, str]:
+    """The HTML that changes when rounds are added, by the id of its place."""
+    return {
+        "lead": html.escape(_lead(comparison)),
+        "tiles": _tiles(table),
+        "table": to_html(table),
+        "notes": "".join(f'<p class="note">{html.escape(note)}</p>' for note in table.notes),
+        "said": _said(comparison),
+        "settings": _settings(comparison),
+        "footer": _footer(comparison, files_beside),
+    }
+
+
+def _filled(
+    comparison: Comparison,
+    table: Table,
+    title: str,
+    notice: str | None,
+    files_beside: Sequence[str],
+    names: Sequence[str],
+    live: str = "",
+) -> str:
+    scripts = [_inline_script(_asset(name)) for name in names]
     return Template(_asset("page.html")).substitute(
+        **parts(comparison, table, files_beside),
         hashes=" ".join(map(_checksum, scripts)),
+        connect="'self'" if live else "'none'",
         css=_asset("uplot.min.css") + _asset("page.css"),
         title=html.escape(title),
-        lead=html.escape(_lead(comparison)),
         notice=f'<p class="notice" role="note">{html.escape(notice)}</p>' if notice else "",
-        tiles=_tiles(table),
-        table=to_html(table),
-        notes="".join(f'<p class="note">{html.escape(note)}</p>' for note in table.notes),
-        said=_said(comparison),
-        settings=_settings(comparison),
-        footer=_footer(comparison, files_beside),
+        live=live,
         data=_inline_json(page_data(comparison)),
         # The library's licence asks to go with every copy.
         scripts=f"<!--\n{_asset('uplot.LICENSE')}\n-->\n"
@@ -67,8 +102,10 @@ def _asset(name: str) -> str:
 
 
 def _lead(comparison: Comparison) -> str:
-    first = readable(comparison.runs[0])
     groups = comparison.groups
+    if not groups:
+        return "No round is over yet."
+    first = readable(comparison.runs[0])
     seeds = sorted({run.seed for run in comparison.runs})
     longest = max(len(group.rounds) for group in groups)
     parts = [
@@ -126,7 +163,7 @@ def _settings(comparison: Comparison) -> str:
     ]
     shared = {
         key: value
-        for key, value in described[0].items()
+        for key, value in (described or [{}])[0].items()
         if all(one.get(key) == value for one in described)
     }
     blocks = [_definitions(shared)]
@@ -150,8 +187,9 @@ def _footer(comparison: Comparison, files_beside: Sequence[str]) -> str:
         f'<a href="{html.escape(path, quote=True)}">{html.escape(path)}</a>'
         for path in files_beside
     )
-    versions = sorted({run.run.fedhaw for run in comparison.runs})
-    made = f"Made by fedhaw from {len(comparison.runs)} histories of fedhaw {', '.join(versions)}."
+    versions, count = sorted({run.run.fedhaw for run in comparison.runs}), len(comparison.runs)
+    made = f"Made by fedhaw from {count} {'history' if count == 1 else 'histories'}"
+    made += f" of fedhaw {', '.join(versions)}." if versions else "."
     return html.escape(made) + (f" Beside this page: {links}." if links else "")
 
 

@@ -27,7 +27,7 @@ REMARKS = {
 def page_data(comparison: Comparison) -> dict[str, Any]:
     """What the page's script draws; rules are known by their place in `rules`."""
     style_of = styles(comparison)
-    longest = max(len(group.rounds) for group in comparison.groups)
+    longest = max((len(group.rounds) for group in comparison.groups), default=0)
     return {
         "rules": [
             {
@@ -141,7 +141,7 @@ def _quantity(
         )
     more = f"The {MOST_CLIENTS} clients with most data, of {most}." if most > MOST_CLIENTS else ""
     return {
-        "title": f"{title} of each client",
+        "title": f"{title[:1].upper()}{title[1:]} of each client",
         "heading": notation.titled(title),
         **_notation(notation),
         "top": top * notation.factor * 1.05 if name is None else None,
@@ -151,8 +151,8 @@ def _quantity(
 
 
 def _holdings(comparison: Comparison) -> dict[str, Any] | None:
-    run = comparison.runs[0]
-    if run.label_counts is None or not run.label_counts.any():
+    run = comparison.runs[0] if comparison.runs else None
+    if run is None or run.label_counts is None or not run.label_counts.any():
         return None
     note = "Samples of each class held by each client."
     if not comparison.same_split:

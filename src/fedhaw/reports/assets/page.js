@@ -169,12 +169,12 @@ const Page = (() => {
   }
 
   function sortable() {
-    const heads = [...document.querySelectorAll("thead th")];
+    const heads = [...document.querySelectorAll("#table thead th")];
     heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
       const up = head.getAttribute("aria-sort") !== "ascending";
       heads.forEach((other) => other.setAttribute("aria-sort", "none"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
-      const body = document.querySelector("tbody");
+      const body = document.querySelector("#table tbody");
       const key = (row) => row.children[column].dataset.value;
       const rows = [...body.rows].sort((a, b) => {
         if (column === 0) return (up ? 1 : -1) * a.dataset.label.localeCompare(b.dataset.label);
@@ -183,6 +183,21 @@ const Page = (() => {
       });
       body.append(...rows);
     }));
+  }
+
+  // What a server that watches runs has to tell; see live.js.
+  function update(news) {
+    const structure = () => JSON.stringify([data.rules, data.metrics.map((one) => one.key), data.clients.map((one) => [one.title, one.panels.map((panel) => panel.clients)])]);
+    const before = structure();
+    data = news.data;
+    for (const [id, content] of Object.entries(news.parts)) byId(id).innerHTML = content;
+    sortable();
+    if (structure() !== before) {
+      byId("clients").replaceChildren();
+      buildRules();
+      buildMetrics();
+    }
+    draw();
   }
 
   function draw() {
@@ -206,4 +221,5 @@ const Page = (() => {
   sortable();
   draw();
   root.dataset.ready = "yes";
+  return { update };
 })();
