@@ -6,10 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from suite import FORMULAS
 from tests.checkpoints import first_format
@@ -29,9 +30,12 @@ from fedhaw import (
     FedLWS,
     FedVARP,
     FedYogi,
+    Round,
     simulate,
 )
-from fedhaw.history import History, HistoryError, RoundRecord
+from fedhaw.data import Dataset
+from fedhaw.history import History, HistoryError, RoundRecord, parse
+from fedhaw.rules.base import Client
 from fedhaw.simulation import CheckpointError, InvalidSimulation
 
 Simulate = Callable[..., History]
@@ -328,3 +332,39 @@ def test_killed_and_taken_up_by_a_fresh_process_it_ends_the_same(tmp_path: Path)
     assert without_times(killed) == without_times(whole)
     last = "checkpoints/round-000039.safetensors"
     assert (tmp_path / "killed" / last).read_bytes() == (tmp_path / "whole" / last).read_bytes()
+
+
+@dataclass(frozen=True)
+class Seen:
+    seen: object = frozenset()
+    clients: tuple[Client, ...] = ()
+    weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Forgetful:
+    """FedAvg, with a state that no file can hold: at once, or once it has seen somebody."""
+
+    start: object
+
+    def init(self) -> Seen:
+        return Seen(self.start)
+
+    def aggregate(self, state: Seen, current: Round) -> tuple[Any, Seen]:
+        model, _ = FedAvg().aggregate(FedAvg().init(), current)
+        return model, Seen({*current.clients}, current.clients, current.shares)
+
+
+@pytest.mark.parametrize(("start", "rounds"), [(set(), 0), (None, 1)])
+def test_a_state_that_cannot_be_stored_is_noticed_early(
+    tiny: Dataset, tmp_path: Path, start: object, rounds: int
+) -> None:
+    seen: list[RoundRecord] = []
+    with pytest.raises(CheckpointError, match=r"The field seen of Seen is .*, which cannot be"):
+        simulate(
+            Forgetful(start), tiny, model="logistic", clients=4, split="iid", rounds=9,
+            out=tmp_path / "run", on_round=seen.append,
+        )  # fmt: skip
+    history = tmp_path / "run" / "history.jsonl"
+    assert (len(parse(history).records) if history.exists() else 0) == rounds

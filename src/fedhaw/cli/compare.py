@@ -55,13 +55,7 @@ def compare(
             help="How many seeds, counted from 0, or which: 0,4,5.", rich_help_panel=flag.TRAINING
         ),
     ] = "5",
-    target: Annotated[
-        float | None,
-        typer.Option(
-            help="Accuracy, 0 to 1, for the columns of rounds and seconds to reach it.",
-            rich_help_panel=flag.OUTPUT,
-        ),
-    ] = None,
+    target: flag.Target = None,
     out: flag.Out = None,
     as_json: flag.Json = False,
     tensorboard: flag.Tensorboard = False,

@@ -69,6 +69,13 @@ Tensorboard = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+Target = Annotated[
+    float | None,
+    typer.Option(
+        help="Accuracy, 0 to 1, for the columns of rounds and seconds to reach it.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 RuleNames = Annotated[
     str,
     typer.Option(

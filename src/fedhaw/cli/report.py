@@ -38,13 +38,7 @@ def report(
             rich_help_panel=flag.OUTPUT,
         ),
     ] = None,
-    target: Annotated[
-        float | None,
-        typer.Option(
-            help="Accuracy, 0 to 1, for the columns of rounds and seconds to reach it.",
-            rich_help_panel=flag.OUTPUT,
-        ),
-    ] = None,
+    target: flag.Target = None,
     keep: Annotated[
         Path | None,
         typer.Option(

@@ -1,13 +1,14 @@
 """`fedhaw reproduce`: the letter's tables and figure, and the evidence for doing without tuning."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from fedhaw.cli import options as flag
 from fedhaw.cli.compare import how_to_go_on
 from fedhaw.cli.exits import interruptible
+from fedhaw.data.scales import INPUT_SCALES
 from fedhaw.errors import shown
 from fedhaw.settings import SWEEP_SETTINGS
 
@@ -28,6 +29,8 @@ EXAMPLES = """Examples:
 
   fedhaw reproduce no-tuning --data mnist-5k --scale small
 """
+
+Name = TypeVar("Name", bound=str)
 
 TARGETS = ("heterogeneous", "errors", "fedprox", "figure", "server-time", "all", "no-tuning")
 
@@ -63,7 +66,7 @@ def reproduce(
     input_scale: Annotated[
         str | None,
         typer.Option(
-            help="matched or authors. Default both for mnist, matched for cifar10.",
+            help=f"{' or '.join(INPUT_SCALES)}. Default both for mnist, matched for cifar10.",
             rich_help_panel=flag.TRAINING,
         ),
     ] = None,
@@ -92,21 +95,22 @@ def reproduce(
     no-tuning is not of the letter and not among all: FedHAW-auto beside tuned and untuned rules.
     """
     from fedhaw.experiments.compare import parse_seeds
-    from fedhaw.experiments.letter import TABLE_NAMES, LetterConditions
+    from fedhaw.experiments.letter import RUN_SIZES, TABLE_NAMES, LetterConditions
     from fedhaw.experiments.no_tuning import NoTuningPlan
     from fedhaw.experiments.reproduce import ReproducePlan
 
-    _check("target", target, TARGETS)
-    _check("--scale", scale, ("full", "small", "tiny"))
-    if input_scale is not None:
-        _check("--input-scale", input_scale, ("matched", "authors"))
-        if target == "no-tuning":
-            raise typer.BadParameter("no-tuning is always matched", param_hint="--input-scale")
+    _one_of("target", target, TARGETS)
+    if input_scale is not None and target == "no-tuning":
+        raise typer.BadParameter("no-tuning is always matched", param_hint="--input-scale")
     tables: Any = {"all": TABLE_NAMES, "server-time": (), "no-tuning": ()}.get(target, (target,))
     names = _data(data, target)
     sharing, given = flag.sharing_of(given)
     changes = tuple(given.items())
-    conditions = LetterConditions(scale, input_scale, changes)  # type: ignore[arg-type]  # checked above
+    conditions = LetterConditions(
+        _one_of("--scale", scale, RUN_SIZES),
+        None if input_scale is None else _one_of("--input-scale", input_scale, INPUT_SCALES),
+        changes,
+    )
     plan = ReproducePlan(tables, names, parse_seeds(seeds or "3"), conditions, out)
     done: dict[str, Any] = {"tables": []}
     with interruptible(how_to_go_on(out)):
@@ -182,12 +186,12 @@ def _data(given: str | None, target: str) -> Any:
         return ("cifar10",) if target == "figure" else known
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
     for name in names:
-        _check("--data", name, known)
+        _one_of("--data", name, known)
     return names
 
 
-def _check(what: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise typer.BadParameter(
-            f"{shown(value)} is not one of {', '.join(known)}", param_hint=what
-        )
+def _one_of(what: str, value: str, known: tuple[Name, ...]) -> Name:
+    for name in known:
+        if name == value:
+            return name
+    raise typer.BadParameter(f"{shown(value)} is not one of {', '.join(known)}", param_hint=what)

@@ -20,6 +20,7 @@ from fedhaw.data.errors import DataError
 from fedhaw.errors import shown
 
 InputScale: TypeAlias = Literal["matched", "authors"]
+INPUT_SCALES: tuple[InputScale, ...] = get_args(InputScale)
 Part: TypeAlias = Literal["train", "test"]
 
 
@@ -53,10 +54,9 @@ def scaled_part(
     Raises:
         DataError: no such input scale.
     """
-    known = get_args(InputScale)
-    if input_scale not in known:
+    if input_scale not in INPUT_SCALES:
         raise DataError(
-            f"There is no input scale {shown(input_scale)}; choose from {', '.join(known)}."
+            f"There is no input scale {shown(input_scale)}; choose from {', '.join(INPUT_SCALES)}."
         )
     inputs = _channels_first(dataset.x_train if part == "train" else dataset.x_test)
     floats = np.ascontiguousarray(inputs, dtype=np.float32)

@@ -17,6 +17,7 @@ from fedhaw.flower.history import RunHistory, run_record
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import StrategySettings
 from fedhaw.history import RoundRecord
+from fedhaw.rules import pack_state
 
 AFRESH = "start afresh with resume_from=0"
 
@@ -58,6 +59,7 @@ class RunRecorder:
         aggregator, settings, done = self._aggregator, self._settings, 0
         aggregator.adopt(initial_arrays)
         if self._path is not None:
+            pack_state(aggregator.rule.init())  # what cannot be stored is noticed at once
             self._open.enter_context(locked(self._path.with_name(f".{self._path.stem}.lock")))
             self._store = CheckpointStore(
                 self._path.parent, self._path.stem, keep=settings.checkpoints_kept, afresh=AFRESH

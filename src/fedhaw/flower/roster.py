@@ -54,10 +54,6 @@ class Roster:
         known = self.bound_to(node) or self.clients.get(node)
         return known if known is not None else unknown_client(node)
 
-    def is_known(self, node: int) -> bool:
-        """Whether the node's client and its number of samples are known."""
-        return self.examples.get(self.name(node)) is not None
-
     def bound_to(self, node: int) -> str | None:
         """The client an authenticated node is bound to; None when it is bound to none."""
         if self.bound is None:

@@ -8,9 +8,6 @@ from fedhaw.flower.cohort import TooFew
 from fedhaw.settings import InvalidSetting
 from fedhaw.uplink import Uplink
 
-HEARTBEAT = 60.0
-"""Seconds after which Flower itself notices that a node is dead."""
-
 
 @dataclass(frozen=True)
 class StrategySettings:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.errors import FedhawError
+from fedhaw.rules.memory import Lease
 
 _WORTH_MAPPING = 1 << 20
 """Bytes below which a vector stays in the heap."""
@@ -49,16 +50,9 @@ class _File:
                 self.free.extend(_mapped(self._rows, self._size))
                 self._rows *= 2
 
-
-class _Lease:
-    """The holder of a row for an array; gives it back when the array and its views are gone."""
-
-    def __init__(self, file: _File, row: NDArray[np.uint8]) -> None:
-        self._file, self._row = file, row
-        self.__array_interface__ = row.__array_interface__
-
-    def __del__(self) -> None:
-        self._file.free.append(self._row)
+    def give_back(self, row: NDArray[np.uint8]) -> None:
+        """A row that nobody holds any more; whoever holds one holds its file by this method."""
+        self.free.append(row)
 
 
 _files: WeakValueDictionary[int, _File] = WeakValueDictionary()
@@ -75,7 +69,7 @@ def empty_row(reference: NDArray[Any]) -> NDArray[Any]:
     file = _files.get(reference.nbytes)
     if file is None:
         file = _files.setdefault(reference.nbytes, _File(reference.nbytes))
-    return np.asarray(_Lease(file, file.row())).view(reference.dtype)
+    return np.asarray(Lease(file.row(), file.give_back)).view(reference.dtype)
 
 
 def kept_row(vector: NDArray[Any]) -> NDArray[Any]:

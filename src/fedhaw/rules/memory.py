@@ -34,15 +34,17 @@ _free: deque[NDArray[np.uint8]] = deque(maxlen=2)
 """What waits for use: no more than a round of any rule asks for."""
 
 
-class _Lease:
+class Lease:
     """The holder of memory for an array; gives it back when the array and its views are gone."""
 
-    def __init__(self, memory: NDArray[np.uint8]) -> None:
-        self._memory = memory
+    def __init__(
+        self, memory: NDArray[np.uint8], give_back: Callable[[NDArray[np.uint8]], None]
+    ) -> None:
+        self._memory, self._give_back = memory, give_back
         self.__array_interface__ = memory.__array_interface__
 
-    def __del__(self, give_back: Callable[[NDArray[np.uint8]], None] = _free.append) -> None:
-        give_back(self._memory)  # bound early: the last leases end when the module is gone
+    def __del__(self) -> None:
+        self._give_back(self._memory)
 
 
 def vector_like(reference: Array) -> Array:
@@ -53,7 +55,7 @@ def vector_like(reference: Array) -> Array:
     dtype = str(reference.dtype).removeprefix("torch.")
     if dtype not in _LENT:
         return xp.empty_like(reference)
-    return xp.asarray(np.asarray(_Lease(_memory(reference.nbytes))).view(dtype))
+    return xp.asarray(np.asarray(Lease(_memory(reference.nbytes), _free.append)).view(dtype))
 
 
 def release() -> None:

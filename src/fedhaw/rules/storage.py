@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.checkpoints import CheckpointError, Part, read, write
+from fedhaw.errors import shown
 from fedhaw.rules.base import Client, Rule, State
 from fedhaw.rules.mapped_rows import kept_row
 from fedhaw.rules.passes import to_numpy
@@ -57,7 +58,8 @@ def pack_state(state: State) -> Part:
     a dot before their own.
 
     Raises:
-        CheckpointError: it is not a dataclass, or a client's name is not one that JSON can hold.
+        CheckpointError: it is not a dataclass, a field is none of what a state may hold, or a
+            client's name is not one that JSON can hold.
     """
     if not is_dataclass(state) or isinstance(state, type):
         raise CheckpointError(
@@ -70,10 +72,11 @@ def pack_state(state: State) -> Part:
         name, value = item.name, getattr(state, item.name)
         if isinstance(value, Mapping) and any(np.ndim(one) for one in value.values()):
             rest[name] = {"vectors": _names(value)}
-            arrays |= {f"{name}.{i}": to_numpy(one) for i, one in enumerate(value.values())}
+            vectors = enumerate(value.values())
+            arrays |= {f"{name}.{i}": _numbers(state, name, one) for i, one in vectors}
         elif isinstance(value, Mapping):
             rest[name] = {"names": _names(value)}
-            arrays[name] = np.array(list(value.values()), dtype=np.float64)
+            arrays[name] = _numbers(state, name, list(value.values())).astype(np.float64)
         elif isinstance(value, tuple):
             rest[name] = {"clients": _names(value)}
         elif value is None or isinstance(value, (bool, int, float, str)):
@@ -83,7 +86,7 @@ def pack_state(state: State) -> Part:
             rest[name] = {"state": within.facts}
             arrays |= {f"{name}.{inner}": array for inner, array in within.arrays.items()}
         else:
-            arrays[name] = to_numpy(value)
+            arrays[name] = _numbers(state, name, value)
     return Part(arrays, {"kind": type(state).__name__, "fields": rest})
 
 
@@ -135,6 +138,20 @@ def _unpack(start: S, rule: str, part: Part) -> S:
             "anew, or go on with the fedhaw that made it."
         )
     return kind(**values)
+
+
+def _numbers(state: State, name: str, value: object) -> NDArray[Any]:
+    try:
+        array = to_numpy(value)
+    except (TypeError, ValueError):  # lists of unequal lengths
+        array = np.array(None)
+    if array.dtype.kind not in "biufV":  # V: NumPy's word for bfloat16
+        raise CheckpointError(
+            f"The field {name} of {type(state).__name__} is {shown(value)}, which cannot be "
+            "stored; keep arrays, numbers, texts, names of clients, or numbers by name in it, or "
+            "run without files."
+        )
+    return array
 
 
 def _names(clients: Mapping[Client, object] | tuple[Client, ...]) -> list[str | int]:

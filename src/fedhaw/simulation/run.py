@@ -11,7 +11,7 @@ from fedhaw.description import describe
 from fedhaw.errors import shown
 from fedhaw.files import is_path
 from fedhaw.history import ClientFacts, EndRecord, History, RoundRecord, RunRecord
-from fedhaw.rules import Rule
+from fedhaw.rules import Rule, pack_state
 from fedhaw.settings import SETTINGS, DataSource, InvalidSetting, Settings, fill
 from fedhaw.settings.table import default_text
 from fedhaw.simulation.engines import create
@@ -100,6 +100,8 @@ def run(
     try:
         loop = Loop(federation, server, engine, evaluate)
         header = _header(loop, name)
+        if out is not None:
+            pack_state(server.init())  # what cannot be stored is noticed before anything is written
         folder = None if out is None else RunFolder(Path(out), header, resume=resume)
         try:
             return _play(loop, header, folder, on_round)
@@ -130,6 +132,8 @@ def _play(
             folder.append(record)
             if progress.next_round % checkpoint_every == 0 or progress.next_round == rounds:
                 folder.save(snapshot(progress, header.config))
+            elif progress.next_round == 1:
+                pack_state(progress.state)  # now it has all that `init` left empty
         if on_round is not None:
             on_round(record)
 
