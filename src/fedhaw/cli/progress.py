@@ -14,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fedhaw.reports.metrics import duration
+
 if TYPE_CHECKING:
     from fedhaw.experiments.job import Event, Job
     from fedhaw.history import Learnt
@@ -152,7 +154,7 @@ class SweepProgress:
 
     def _left(self) -> str:
         seconds = self._seconds_left()
-        return "" if seconds is None else f", about {_duration(seconds)} left"
+        return "" if seconds is None else f", about {duration(seconds)} left"
 
     def _shown(self) -> Group:
         table = Table(box=None, pad_edge=False, header_style="dim")
@@ -181,11 +183,3 @@ def _short(value: "Learnt") -> str:
     several = value if isinstance(value, tuple) else value.values()
     known = [number for number in several if number is not None]
     return f"{min(known):.4g} to {max(known):.4g}" if known else "unknown"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -15,6 +15,7 @@ from typing import Any
 from fedhaw.history import FILE_NAME, History, HistoryError, HistoryFollower, find_histories
 from fedhaw.loss_reasons import UPLINK
 from fedhaw.reports.comparison import Comparison, compare
+from fedhaw.reports.metrics import duration
 from fedhaw.reports.page import parts, to_live_page
 from fedhaw.reports.page_data import page_data
 from fedhaw.reports.tables import Table, comparison_table
@@ -160,10 +161,10 @@ def _left(follower: HistoryFollower, planned: int | None) -> str:
     recent = [sum(record.seconds.values()) for record in content.records[-RECENT:]]
     pace = sum(recent) / len(recent) if recent else 0.0
     if silence > max(SILENT, 10 * pace):
-        return f"silent for {_duration(silence)}"
+        return f"silent for {duration(silence)}"
     if not planned or not recent:
         return ""
-    return f"about {_duration(pace * (planned - len(content.records)))}"
+    return f"about {duration(pace * (planned - len(content.records)))}"
 
 
 def _lost(follower: HistoryFollower) -> str:
@@ -176,9 +177,3 @@ def _lost(follower: HistoryFollower) -> str:
     said = ", ".join(f"client {client} ({reason})" for client, reason in lost[:MOST_LOST])
     more = f" and {len(lost) - MOST_LOST} more" if len(lost) > MOST_LOST else ""
     return f"round {record.round + 1}: {said}{more}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

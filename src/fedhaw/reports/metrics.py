@@ -48,6 +48,13 @@ class Notation:
         return f"{title} ({self.unit})" if self.unit else title
 
 
+def duration(seconds: float) -> str:
+    """A span of time as one says it, to two digits or so."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 PERCENT = Notation("%", 100.0, decimals=2)
 PLAIN = Notation(decimals=4)
 COUNT = Notation(decimals=1)
