@@ -13,7 +13,7 @@
 from dataclasses import dataclass
 
 import fedhaw
-from fedhaw.rules import FedAvgState
+from fedhaw.rules.fedavg import FedAvgState
 from fedhaw.rules.passes import combine_updates
 
 
