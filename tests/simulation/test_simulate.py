@@ -360,7 +360,12 @@ def test_a_model_the_rule_refuses_is_a_lost_one(tiny: Dataset) -> None:
         arithmetic: ClassVar[str] = "one by one"
 
         def train(
-            self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
+            self,
+            round_index: int,
+            global_model: Tensor,
+            cohort: Sequence[int],
+            out: Tensor,
+            beside: object = None,
         ) -> list[ClientReport]:
             out[:] = global_model + 1
             out[1] = float("nan")

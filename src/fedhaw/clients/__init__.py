@@ -9,6 +9,8 @@ from fedhaw.clients.algorithm import (
     Trained,
     Vectors,
 )
+from fedhaw.clients.feddyn import FedDyn
+from fedhaw.clients.fednova import FedNova
 from fedhaw.clients.own_function import ClientFunction
 from fedhaw.clients.randomness import client_generator, client_seed
 from fedhaw.clients.registry import (
@@ -19,16 +21,20 @@ from fedhaw.clients.registry import (
     named,
     steps_of,
 )
+from fedhaw.clients.scaffold import SCAFFOLD
 from fedhaw.clients.trainer import Trainer
 from fedhaw.clients.update import InvalidUpdate, LocalUpdate
 
 __all__ = [
+    "SCAFFOLD",
     "UPDATES",
     "ClientAlgorithm",
     "ClientFunction",
     "ClientResult",
     "ClientRound",
     "ClientUpdate",
+    "FedDyn",
+    "FedNova",
     "InvalidUpdate",
     "LocalUpdate",
     "ReceivedUploads",

@@ -11,12 +11,20 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from fedhaw.clients.algorithm import (
+    ClientAlgorithm,
+    ClientResult,
+    ClientRound,
+    Trained,
+    Vectors,
+)
 from fedhaw.clients.optimiser import Optimiser
 from fedhaw.clients.randomness import client_generator
 from fedhaw.clients.update import LocalUpdate
-from fedhaw.models.batches import batch_sizes
+from fedhaw.models.batches import batch_norms, batch_sizes
+from fedhaw.models.layout import Layout
 from fedhaw.models.stack import Stack
 
 
@@ -54,10 +62,10 @@ class CohortTrainer:
     """A trainer of cohorts, whose clients are trained side by side.
 
     Args:
+        module: the model's template.
+        layout: how it lies in the flat vector.
+        algorithm: what a client does; a `stackable` one, which trains by `ClientRound.descend`.
         stack: how to compute with many models.
-        parameters: how many of a model's P numbers are trainable; they come first.
-        join_lone: whether a lone last sample joins the batch before it.
-        client_update: what a client does.
         x: (N, ...) the samples of all clients.
         y: (N,) their labels.
         seed: the run's; with the client and the round it fixes all randomness.
@@ -65,41 +73,78 @@ class CohortTrainer:
 
     def __init__(
         self,
+        module: nn.Module,
+        layout: Layout,
+        algorithm: ClientAlgorithm,
         stack: Stack,
-        parameters: int,
-        join_lone: bool,
-        client_update: LocalUpdate,
         x: Tensor,
         y: Tensor,
         seed: int,
     ) -> None:
-        self._stack, self._parameters, self._client_update = stack, parameters, client_update
-        self._join_lone = join_lone
+        self._module, self._layout, self._algorithm = module, layout, algorithm
+        self._stack, self._join_lone = stack, bool(batch_norms(module))
         self._x, self._y, self._seed = x, y, seed
 
     def __call__(
-        self, round_index: int, clients: Sequence[int], rows: Sequence[Tensor], models: Tensor
-    ) -> Tensor:
+        self,
+        round_index: int,
+        clients: Sequence[int],
+        rows: Sequence[Tensor],
+        global_model: Tensor,
+        down: Vectors,
+        memory: Vectors,
+    ) -> ClientResult:
         """The training of the clients, whose models all start from the global one.
 
         Args:
             round_index: which round this is.
             clients: A of them.
             rows: which samples each of them holds, (N_k,) in length, largest first.
-            models: (A, P) the global model in every row; becomes the clients' models.
+            global_model: (P,) where they start.
+            down: what came down beside it.
+            memory: what the clients remember, a row for each.
 
         Returns:
-            (A,) float64 mean loss over all samples each client visited.
+            What the algorithm returned: in every array a row for each client, and for the loss
+            (A,) float64 means over all samples visited.
         """
+        given = ClientRound(
+            clients=tuple(clients),
+            round_index=round_index,
+            global_model=global_model,
+            down=down,
+            memory=memory,
+            generator=torch.Generator(),
+            layout=self._layout,
+            engine=lambda steps, linear: self._descend(
+                steps, linear, round_index, clients, rows, global_model
+            ),
+            samples=lambda: (self._x[rows[0]], self._y[rows[0]]),
+            template=self._module,
+        )
+        return self._algorithm.train(given)
+
+    def _descend(
+        self,
+        settings: LocalUpdate,
+        linear: Tensor | None,
+        round_index: int,
+        clients: Sequence[int],
+        rows: Sequence[Tensor],
+        global_model: Tensor,
+    ) -> Trained:
+        """The epochs of every client, from the global model."""
+        models = global_model.repeat(len(clients), 1)
         self._stack.start(models)
-        client_update = self._client_update.at(round_index)
-        sizes = [len(own) for own in rows]
-        schedule = list(blocks(sizes, client_update.batch, join_lone=self._join_lone))
-        steps = _Steps(client_update, self._stack, models, self._parameters)
+        parameters, sizes = self._layout.parameters, [len(own) for own in rows]
+        schedule = list(blocks(sizes, settings.batch, join_lone=self._join_lone))
+        if linear is not None:
+            linear = linear.expand(len(clients), parameters)
+        steps = _Steps(settings, self._stack, models, parameters, linear)
         total = torch.zeros(len(clients), dtype=torch.float64, device=models.device)
         generators = [client_generator(self._seed, client, round_index) for client in clients]
         order = torch.zeros((len(clients), sizes[0]), dtype=torch.int64, device=models.device)
-        for _ in range(client_update.epochs):
+        for _ in range(settings.epochs):
             for k, (own, generator) in enumerate(zip(rows, generators, strict=True)):
                 shuffled = torch.randperm(len(own), generator=generator).to(own.device)
                 torch.index_select(own, 0, shuffled, out=order[k, : len(own)])
@@ -109,25 +154,36 @@ class CohortTrainer:
                 x = self._x.index_select(0, flat).view(*chosen.shape, *self._x.shape[1:])
                 y = self._y.index_select(0, flat).view(chosen.shape)
                 total[block.first : block.last] += steps(block, x, y).sum(1)
-        visited = (
-            torch.tensor(sizes, dtype=torch.float64, device=models.device) * client_update.epochs
+        visited = torch.tensor(sizes, dtype=torch.float64, device=models.device) * settings.epochs
+        batches = [batch_sizes(size, settings.batch, join_lone=self._join_lone) for size in sizes]
+        return Trained(
+            model=models,
+            parameters=models[:, :parameters],
+            loss=total / visited,
+            steps=settings,
+            counts=tuple(settings.epochs * len(own) for own in batches),
         )
-        return total / visited
 
 
 class _Steps:
     """Steps of the update on blocks of rows, with fresh optimiser state."""
 
     def __init__(
-        self, client_update: LocalUpdate, stack: Stack, models: Tensor, parameters: int
+        self,
+        settings: LocalUpdate,
+        stack: Stack,
+        models: Tensor,
+        parameters: int,
+        linear: Tensor | None,
     ) -> None:
-        self._client_update, self._stack = client_update, stack
+        self._settings, self._stack, self._linear = settings, stack, linear
+        self._values = models[:, :parameters]
         self._made_for: tuple[int, int, int] | None = None
-        if not client_update.is_plain_sgd:
-            values = models[:, :parameters]
+        if not settings.is_plain_sgd:
+            values = self._values
             self._gradient = torch.empty_like(values, memory_format=torch.contiguous_format)
             # Every row still holds the global model.
-            self._optimiser = Optimiser(client_update, values, self._gradient, values[0].clone())
+            self._optimiser = Optimiser(settings, values, self._gradient, values[0].clone(), linear)
 
     def __call__(self, block: Block, x: Tensor, y: Tensor) -> Tensor:
         """The block's step; returns (A, m) numbers whose row sums are the losses."""
@@ -136,8 +192,11 @@ class _Steps:
         if shape != self._made_for:
             self._passes = self._stack.passes(rows, block.stop - block.start)
             self._made_for = shape
-        if self._client_update.is_plain_sgd:
-            return self._passes.descend(x, y, self._client_update.eta)
+        if self._settings.is_plain_sgd:
+            loss = self._passes.descend(x, y, self._settings.eta)
+            if self._linear is not None:
+                self._values[rows].add_(self._linear[rows], alpha=-self._settings.eta)
+            return loss
         loss = self._passes.gradient(x, y, self._gradient[rows])
         self._optimiser.step(rows)
         return loss

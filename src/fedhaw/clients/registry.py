@@ -13,7 +13,11 @@ from typing import Any, TypeAlias
 from torch.nn.functional import cross_entropy
 
 from fedhaw.clients.algorithm import ClientAlgorithm
+from fedhaw.clients.feddyn import ALPHA as FEDDYN_ALPHA
+from fedhaw.clients.feddyn import FedDyn
+from fedhaw.clients.fednova import FedNova
 from fedhaw.clients.own_function import ClientFunction, OwnFunction
+from fedhaw.clients.scaffold import SCAFFOLD
 from fedhaw.clients.update import InvalidUpdate, LocalUpdate
 from fedhaw.models import Loss
 from fedhaw.names import accepted, is_reference, load, make, no_such
@@ -27,8 +31,12 @@ OPTIMISERS = {
     "adam": LocalUpdate(optimiser="adam"),
 }
 
-ALGORITHMS: dict[str, Callable[[LocalUpdate, Mapping[str, float]], ClientAlgorithm]] = {}
-"""Algorithms on top of an optimiser's steps, made from these and from further settings."""
+ALGORITHMS: dict[str, Callable[[LocalUpdate, float], ClientAlgorithm]] = {
+    "scaffold": lambda steps, feddyn_alpha: SCAFFOLD(steps),
+    "feddyn": lambda steps, feddyn_alpha: FedDyn(steps, feddyn_alpha),
+    "fednova": lambda steps, feddyn_alpha: FedNova(steps),
+}
+"""Algorithms on top of an optimiser's steps, made from these and from settings of their own."""
 
 UPDATES = (
     *OPTIMISERS,
@@ -53,13 +61,15 @@ def named(
     momentum: float = 0.0,
     clip: float = 0.0,
     eta_decay: float = 1.0,
+    feddyn_alpha: float = FEDDYN_ALPHA,
     loss: Loss = cross_entropy,
 ) -> ClientAlgorithm:
     """A client algorithm by name.
 
     Args:
-        name: ``"sgd"``, ``"sgd-wd"`` (weight decay 1e-4), ``"adam"``, ``"fedprox"`` (over SGD), or
-            FedProx over another one, such as ``"fedprox+adam"``.
+        name: ``"sgd"``, ``"sgd-wd"`` (weight decay 1e-4) or ``"adam"``; ``"fedprox"``,
+            ``"scaffold"``, ``"feddyn"`` or ``"fednova"`` over SGD; or these over another one, such
+            as ``"fedprox+adam"``.
         eta: the learning rate.
         epochs: passes over the client's samples in a round.
         batch: samples a step.
@@ -68,6 +78,7 @@ def named(
         momentum: of SGD.
         clip: the longest gradient; 0 is no limit.
         eta_decay: by which the learning rate is multiplied from one round to the next.
+        feddyn_alpha: FedDyn's coefficient; only where the name asks for FedDyn.
         loss: (outputs, labels) -> mean loss of a batch.
 
     Raises:
@@ -94,7 +105,7 @@ def named(
         eta_decay=eta_decay,
         loss=loss,
     )
-    return ALGORITHMS[algorithms[0]](update, {}) if algorithms else update
+    return ALGORITHMS[algorithms[0]](update, feddyn_alpha) if algorithms else update
 
 
 def by_name(name: str, settings: Mapping[str, Any]) -> ClientUpdate:

@@ -96,9 +96,9 @@ class Trainer:
         given = ClientRound(
             clients=(client,),
             round_index=round_index,
-            global_model=global_model,
-            down=down,
-            memory=memory,
+            global_model=global_model.to(self._device),
+            down={name: vector.to(self._device) for name, vector in down.items()},
+            memory={name: vector.to(self._device) for name, vector in memory.items()},
             generator=generator,
             layout=self.layout,
             engine=lambda steps, linear: self._descend(

@@ -291,8 +291,8 @@ class Settings(TypedDict, total=False):
     client_update: Annotated[
         UpdateSource,
         Setting(
-            help="What a client does: sgd, sgd-wd, adam, fedprox, fedprox+ one of the others, or "
-            "your own, file.py:Name.",
+            help="What a client does: sgd, sgd-wd, adam; fedprox, scaffold, feddyn, fednova, also "
+            "over another one, such as fedprox+adam; or your own, file.py:Name.",
             default="sgd",
             by_data={"cifar10": "sgd-wd", "stanford-dogs": "adam"},
             known="fedhaw.clients:UPDATES",
@@ -309,6 +309,18 @@ class Settings(TypedDict, total=False):
             at_least=0,
             panel="Training",
             told_by="client_update",
+        ),
+    ]
+    feddyn_alpha: Annotated[
+        float,
+        Setting(
+            help="FedDyn's alpha, where client_update has feddyn: how strongly clients are held to "
+            "the global model.",
+            default=0.01,
+            at_least=0,
+            panel="Training",
+            told_by="client_update",
+            later=True,
         ),
     ]
     weight_decay: Annotated[

@@ -23,6 +23,7 @@ from fedhaw.simulation.engines import ClientReport, Engine
 from fedhaw.simulation.engines.failures import same_exception
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.evaluation import ModelEvaluation
+from fedhaw.simulation.exchange import Exchange, RoundExchange
 from fedhaw.simulation.federation import Federation
 from fedhaw.simulation.participation import cohort_of
 from fedhaw.simulation.stand_ins import LastModels, fill_with_global, move_received_up
@@ -45,6 +46,7 @@ class Progress:
         state: what the rule remembers.
         last: the memory behind the stand-in "last"; None for the others.
         guard: refuses absurdly long updates; knows how long recent ones were.
+        exchange: what the client algorithm has besides models; None where it has nothing.
     """
 
     next_round: int
@@ -52,6 +54,7 @@ class Progress:
     state: Any
     last: LastModels | None = None
     guard: LengthGuard = field(default_factory=LengthGuard)
+    exchange: Exchange | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +84,8 @@ class Loop:
             w, clock = progress.model, _Stopwatch()
 
             cohort = cohort_of(settings["seed"], t, federation.clients, settings["cohort"])
-            reports = self.engine.train(t, w, cohort, buffer)
+            beside = None if progress.exchange is None else progress.exchange.round(cohort)
+            reports = self.engine.train(t, w, cohort, buffer, beside)
             if t == 0:
                 _refuse_a_mistake(reports)
             lost = self._lost(t, cohort, reports)
@@ -94,19 +98,25 @@ class Loop:
             step = self._round(w, cohort, buffer, lost, progress.last)
             if step is not None:
                 before = progress.state
+                if beside is not None:
+                    beside.stretch(step, lost)
                 new, progress.state, refused = step.aggregate(self.rule, before)
                 learnt = _checked(new, w[: federation.layout.parameters], buffer)
-                w = step.with_buffers(learnt, progress.state)
                 lost |= refused
+                if beside is not None:
+                    learnt = beside.absorb(step, lost, learnt)
+                w = step.with_buffers(learnt, progress.state)
                 if progress.last is not None:
                     progress.last.keep(cohort, buffer, lost)
                 if progress.state is not before:
                     # The rule may keep this round's matrix until the next one is in.
                     buffer, spare = spare, buffer
+            if beside is not None:
+                beside.settle(lost)
             clock.lap("aggregate")
 
             _log_failures(t, lost)
-            record = self._record(t, cohort, reports, lost, progress.state)
+            record = self._record(t, cohort, reports, lost, progress.state, beside)
             if (t + 1) % settings["evaluate_every"] == 0 or t + 1 == rounds:
                 seen = self.evaluate(w)
                 record = replace(
@@ -177,18 +187,30 @@ class Loop:
         reports: Sequence[ClientReport],
         lost: Lost,
         state: Any,
+        beside: RoundExchange | None,
     ) -> RoundRecord:
         idle = len(lost) == len(cohort)
-        size = self.federation.layout.size * BYTES_A_NUMBER
+        up = down = self.federation.layout.size * BYTES_A_NUMBER
+        if beside is not None:
+            up, down = up + beside.bytes_up, down + beside.bytes_down
         return RoundRecord(
             round=t,
-            metrics=metrics_of(state),
+            metrics=metrics_of(state) | _means(reports),
             weights={} if idle else finite(state.clients, state.weights),
             lost={str(client): lost[client] for client in cohort if client in lost},
             client_loss=finite([r.client for r in reports], [r.loss for r in reports]),
-            bytes={"up": (len(cohort) - len(lost)) * size, "down": len(cohort) * size},
+            bytes={"up": (len(cohort) - len(lost)) * up, "down": len(cohort) * down},
             note=NOTHING_ARRIVED if idle else getattr(state, "note", None),
         )
+
+
+def _means(reports: Sequence[ClientReport]) -> dict[str, float]:
+    """The means over clients of what their algorithm has to say."""
+    said: dict[str, list[float]] = {}
+    for report in reports:
+        for name, value in report.metrics.items():
+            said.setdefault(f"client/{name}", []).append(value)
+    return {name: sum(values) / len(values) for name, values in said.items()}
 
 
 def _refuse_a_mistake(reports: Sequence[ClientReport]) -> None:

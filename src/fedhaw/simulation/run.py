@@ -4,6 +4,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack, cast
 
@@ -115,11 +116,26 @@ def run(
 def _play(
     loop: Loop, header: RunRecord, folder: RunFolder | None, on_round: OnRound | None
 ) -> History:
-    """The history of a run that begins or goes on; played to the end, and closed."""
+    """The history of a run that begins or goes on; what it kept open is closed."""
+    if folder is None:
+        progress, records = beginning(loop, None, None), []
+    else:
+        progress, records = beginning(loop, folder.checkpoint, folder.memories), folder.records
+    with closing(progress.exchange) if progress.exchange is not None else nullcontext():
+        return _play_from(progress, loop, header, folder, records, on_round)
+
+
+def _play_from(
+    progress: Progress,
+    loop: Loop,
+    header: RunRecord,
+    folder: RunFolder | None,
+    records: list[RoundRecord],
+    on_round: OnRound | None,
+) -> History:
+    """The history of a run, played to the end."""
     settings = loop.federation.settings
     rounds, checkpoint_every = settings["rounds"], settings["checkpoint_every"]
-    progress = beginning(loop, None if folder is None else folder.checkpoint)
-    records = [] if folder is None else folder.records
     if progress.next_round > rounds:
         raise InvalidSimulation(
             f"rounds is {rounds}, but the run in {folder and folder.path.parent} has already done "
@@ -132,6 +148,8 @@ def _play(
             folder.append(record)
             if progress.next_round % checkpoint_every == 0 or progress.next_round == rounds:
                 folder.save(snapshot(progress, header.config))
+                if progress.exchange is not None:
+                    progress.exchange.saved()
             elif progress.next_round == 1:
                 pack_state(progress.state)  # now it has all that `init` left empty
         if on_round is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedhaw.checkpoints import CheckpointError, CheckpointStore, Part, Parts
 from fedhaw.description import differences
+from fedhaw.files import unwritable
 from fedhaw.history import (
     FILE_NAME,
     Content,
@@ -23,6 +24,7 @@ from fedhaw.history import (
     parse,
 )
 from fedhaw.settings import of_today
+from fedhaw.simulation.client_memory import FILE_NAME as CLIENT_MEMORIES
 
 KEPT = 2
 """How many checkpoints there are: the last one, and another should it be damaged."""
@@ -43,6 +45,7 @@ class RunFolder:
         records: the rounds that are kept.
         checkpoint: the parts to go on from; None to begin at round 0.
         finished: whether the run had come to its end.
+        memories: the file for what clients remember, if they do.
 
     Raises:
         FileWriteError: the folder cannot be written, or another run is using it.
@@ -58,6 +61,7 @@ class RunFolder:
             keep=KEPT,
             afresh="start afresh with resume=False or in another folder",
         )
+        self.memories = self._checkpoints.folder / CLIENT_MEMORIES
         self._asked = run
         self.records: list[RoundRecord] = []
         self.checkpoint: dict[str, Part] | None = None
@@ -87,6 +91,10 @@ class RunFolder:
     def _begin(self, run: RunRecord) -> None:
         self._checkpoints.remove()
         self._checkpoints.remove_leftovers()
+        try:
+            self.memories.unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(self.memories, error) from error
         self._history.cut(0)
         self._history.append(run)
         self.run, self.finished = run, False

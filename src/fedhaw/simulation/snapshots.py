@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import array_api_compat
@@ -11,6 +12,7 @@ from torch import Tensor
 from fedhaw.checkpoints import Part, Parts
 from fedhaw.rules import LengthGuard, pack_state, unpack_state
 from fedhaw.rules.passes import like
+from fedhaw.simulation.exchange import Exchange
 from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.stand_ins import LastModels
 
@@ -36,18 +38,26 @@ def snapshot(progress: Progress, config: Mapping[str, Any]) -> dict[str, Part]:
         "state": state,
         "last": Part(last, {}),
         "guard": Part({}, {"recent": progress.guard.recent}),
+        **({} if progress.exchange is None else progress.exchange.pack()),
     }
 
 
-def beginning(loop: Loop, parts: Parts | None) -> Progress:
-    """Where to go on: after the round of a checkpoint, or at round 0 when there is none."""
+def beginning(loop: Loop, parts: Parts | None, memories: Path | None) -> Progress:
+    """Where to go on: after the round of a checkpoint, or at round 0 when there is none.
+
+    Args:
+        loop: what is run.
+        parts: of the checkpoint.
+        memories: the file for the clients' memories; None for one without a name.
+    """
     federation = loop.federation
+    exchange = Exchange.begin(federation, memories, parts)
     model = federation.initial_model.clone()
     last, guard = None, LengthGuard(federation.settings["length_limit"])
     if federation.settings["stand_in"] == "last":
         last = LastModels(federation.layout.size, federation.device)
     if parts is None:
-        return Progress(0, model, loop.rule.init(), last, guard)
+        return Progress(0, model, loop.rule.init(), last, guard, exchange)
     model.copy_(torch.from_numpy(parts["model"].arrays[""]))
     if last is not None:
         last.unpack(parts["last"].arrays)
@@ -60,7 +70,7 @@ def beginning(loop: Loop, parts: Parts | None) -> Progress:
     }
     rule_state = replace(unpack_state(loop.rule, state), **tensors)
     guard = replace(guard, recent=tuple(parts["guard"].facts["recent"]))
-    return Progress(run["round"] + 1, model, rule_state, last, guard)
+    return Progress(run["round"] + 1, model, rule_state, last, guard, exchange)
 
 
 def _placed(values: Tensor, reference: Tensor) -> Tensor:

@@ -7,11 +7,13 @@ clients are trained, or by how many workers.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from torch import Tensor
+
+from fedhaw.clients import Vectors
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class ClientReport:
         seconds: how long it trained. Clients trained as one batched model share the time equally.
         failure: why there is no model, in a few words; None when all went well.
         length: |w_k - w|, how far its parameters moved; NaN when it failed.
+        metrics: what its algorithm has to say, by name.
     """
 
     client: int
@@ -31,6 +34,21 @@ class ClientReport:
     seconds: float
     failure: str | None = None
     length: float = math.nan
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Beside(Protocol):
+    """What goes down, goes up and is remembered beside the models of one round."""
+
+    @property
+    def down(self) -> Vectors:
+        """What goes down beside the global model."""
+
+    def memory(self, client: int) -> Vectors:
+        """What a client remembers; not to be written to."""
+
+    def keep(self, client: int, up: Vectors, memory: Vectors) -> None:
+        """A copy of what a client sends up, and of what it will remember if that arrives."""
 
 
 class Engine(Protocol):
@@ -43,7 +61,12 @@ class Engine(Protocol):
     arithmetic: ClassVar[str]
 
     def train(
-        self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
+        self,
+        round_index: int,
+        global_model: Tensor,
+        cohort: Sequence[int],
+        out: Tensor,
+        beside: Beside | None = None,
     ) -> list[ClientReport]:
         """The training of every client of the cohort from the global model.
 
@@ -55,6 +78,7 @@ class Engine(Protocol):
             cohort: distinct client numbers.
             out: (len(cohort), P) float32; row i receives the model of `cohort[i]`. The row of a
                 failed client is undefined.
+            beside: what there is besides models; None where the algorithm has nothing.
 
         Returns:
             One report per client, in the order of `cohort`.

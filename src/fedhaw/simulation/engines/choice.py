@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from fedhaw.clients import LocalUpdate
+from fedhaw.clients import algorithm_of, steps_of
 from fedhaw.models.learner import closed_form_sizes
 from fedhaw.rules.threads import available_cores
 from fedhaw.settings import EngineName
@@ -49,12 +49,14 @@ def choose(federation: Federation) -> EngineName:
         return "sequential"
     clients, update = federation.clients, federation.client_update
     samples = int(federation.sizes.sum()) / max(clients, 1)
-    if isinstance(update, LocalUpdate):
+    steps = steps_of(update)
+    if steps is not None:
         # A lower bound for modules that use their parameters more than once, such as convolutions.
-        step = 3.0 * federation.layout.parameters * min(update.batch, samples)
-        visit = 3.0 * federation.layout.parameters * samples * update.epochs
-        plain = closed_form_sizes(federation.module, update.loss) is not None
-        if plain and step <= SMALL_STEP and federation.settings["deadline"] is None:
+        step = 3.0 * federation.layout.parameters * min(steps.batch, samples)
+        visit = 3.0 * federation.layout.parameters * samples * steps.epochs
+        plain = closed_form_sizes(federation.module, steps.loss) is not None
+        stackable = algorithm_of(update).stackable and federation.settings["deadline"] is None
+        if plain and step <= SMALL_STEP and stackable:
             return "stacked"
         if plain and visit <= SHORT_VISIT:
             return "sequential"

@@ -27,6 +27,7 @@ def same_exception(failures: Sequence[str | None]) -> str | None:
     return of_clients[0] if len(kinds) == 1 and None not in kinds else None
 
 
-def unusable(loss: float, model: Tensor) -> str | None:
-    """Why a trained (P,) model must not be used; None when it may."""
-    return None if math.isfinite(loss) and bool(model.isfinite().all()) else NOT_FINITE
+def unusable(loss: float, *sent: Tensor) -> str | None:
+    """Why a trained model, and what is sent up beside it, must not be used; None when it may."""
+    finite = math.isfinite(loss) and all(bool(vector.isfinite().all()) for vector in sent)
+    return None if finite else NOT_FINITE

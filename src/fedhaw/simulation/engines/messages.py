@@ -4,7 +4,9 @@ The exception is the `Assignment` a worker reads when it starts: the model's tem
 update are Python objects, cloudpickled once.
 """
 
+import json
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -36,6 +38,10 @@ class Assignment:
     offsets: Handle
     global_model: Handle
     client_models: Handle
+    down: Handle
+    memory: Handle
+    new_memory: Handle
+    up: Handle
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,16 @@ class Answer:
     seconds: float
     failure: str | None
     length: float
+    metrics: Mapping[str, float]
 
     def to_bytes(self) -> bytes:
         """As it goes over the wire."""
-        return _ANSWER.pack(self.loss, self.seconds, self.length) + (self.failure or "").encode()
+        words = json.dumps([self.failure, dict(self.metrics)]).encode()
+        return _ANSWER.pack(self.loss, self.seconds, self.length) + words
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """As it came over the wire."""
         loss, seconds, length = _ANSWER.unpack(data[: _ANSWER.size])
-        return cls(loss, seconds, data[_ANSWER.size :].decode() or None, length)
+        failure, metrics = json.loads(data[_ANSWER.size :])
+        return cls(loss, seconds, failure, length, metrics)

@@ -23,12 +23,14 @@ from fedhaw.errors import FedhawError, named
 from fedhaw.names import loaded_files
 from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines import worker_process
-from fedhaw.simulation.engines.base import ClientReport
+from fedhaw.simulation.engines.base import Beside, ClientReport
 from fedhaw.simulation.engines.messages import Assignment, Task
+from fedhaw.simulation.engines.shared_beside import SharedBeside, shared_beside
 from fedhaw.simulation.engines.shared_memory import SharedTensor
 from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.engines.worker_process import WorkerDied, WorkerProcess
 from fedhaw.simulation.federation import Federation
+from fedhaw.simulation.vector_rows import copy_vectors
 
 FAILED_STARTS = 5
 """How many workers may die in a row before they are ready, until we stop trying."""
@@ -90,7 +92,12 @@ class ProcessesEngine:
             "offsets": shared(SharedTensor.of(torch.from_numpy(holdings.offsets))),
             "global_model": shared(SharedTensor((P,))),
             "client_models": shared(SharedTensor((count, P))),
+            **{name: shared(part) for name, part in shared_beside(federation, count).items()},
         }
+        self._beside = [
+            SharedBeside.over(federation, {n: part.tensor for n, part in parts.items()}, index)
+            for index in range(count)
+        ]
         self._global_model = parts["global_model"].tensor
         self._client_models = parts["client_models"].tensor
         handles: dict[str, object] = {name: part.handle for name, part in parts.items()}
@@ -104,7 +111,12 @@ class ProcessesEngine:
         return [worker.pid for worker in self._workers]
 
     def train(
-        self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
+        self,
+        round_index: int,
+        global_model: Tensor,
+        cohort: Sequence[int],
+        out: Tensor,
+        beside: Beside | None = None,
     ) -> list[ClientReport]:
         """The same as in `Engine`."""
         self._check(cohort)
@@ -112,7 +124,9 @@ class ProcessesEngine:
             # The cores belong to the workers: a second thread here, for copying, waits for one.
             with one_thread():
                 self._global_model.copy_(global_model)
-                reports = dict(self._reports(round_index, cohort, out))
+                if beside is not None:
+                    copy_vectors(beside.down, self._beside[0].down)
+                reports = dict(self._reports(round_index, cohort, out, beside))
         except BaseException:
             # Whoever is still busy would answer into a later round.
             for worker in list(self._workers):
@@ -126,7 +140,7 @@ class ProcessesEngine:
         self._finish()
 
     def _reports(
-        self, round_index: int, cohort: Sequence[int], out: Tensor
+        self, round_index: int, cohort: Sequence[int], out: Tensor, beside: Beside | None
     ) -> Iterator[tuple[int, ClientReport]]:
         """Each client's position in the cohort and its report, as they come in."""
         longest_first = sorted(range(len(cohort)), key=lambda i: -self._sizes[cohort[i]])
@@ -136,6 +150,8 @@ class ProcessesEngine:
             for worker in list(self._workers):
                 if waiting and worker.idle:
                     position = waiting.popleft()
+                    if beside is not None:
+                        self._beside[worker.index].hand_over(beside.memory(cohort[position]))
                     try:
                         worker.give(position, Task(round_index, cohort[position]))
                     except WorkerDied:
@@ -143,7 +159,7 @@ class ProcessesEngine:
                         waiting.appendleft(position)
                         self._replace(worker)
             for worker in self._with_news():
-                position, report = self._news(worker, cohort, out)
+                position, report = self._news(worker, cohort, out, beside)
                 if report is not None:
                     unfinished -= 1
                     yield position, report
@@ -164,7 +180,7 @@ class ProcessesEngine:
         return worker.seconds_busy() >= self._deadline
 
     def _news(
-        self, worker: WorkerProcess, cohort: Sequence[int], out: Tensor
+        self, worker: WorkerProcess, cohort: Sequence[int], out: Tensor, beside: Beside | None
     ) -> tuple[int, ClientReport | None]:
         """The report that a worker's message, or its silence, amounts to, if any."""
         position = worker.busy_with
@@ -183,8 +199,16 @@ class ProcessesEngine:
             return -1, None
         if answer.failure is None:
             out[position] = self._client_models[worker.index]
+            if beside is not None:
+                made = self._beside[worker.index]
+                beside.keep(cohort[position], made.up, made.new_memory)
         return position, ClientReport(
-            cohort[position], answer.loss, answer.seconds, answer.failure, answer.length
+            cohort[position],
+            answer.loss,
+            answer.seconds,
+            answer.failure,
+            answer.length,
+            answer.metrics,
         )
 
     def _new_worker(self, index: int) -> WorkerProcess:

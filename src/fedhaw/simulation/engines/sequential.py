@@ -2,15 +2,16 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedhaw.clients import Trainer
+from fedhaw.history import finite
 from fedhaw.loss_reasons import NO_SAMPLES
-from fedhaw.simulation.engines.base import ClientReport
+from fedhaw.simulation.engines.base import Beside, ClientReport
 from fedhaw.simulation.engines.failures import reason, unusable
 from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.federation import Federation
@@ -32,7 +33,12 @@ class SequentialEngine:
         self._deadline = federation.settings["deadline"]
 
     def train(
-        self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
+        self,
+        round_index: int,
+        global_model: Tensor,
+        cohort: Sequence[int],
+        out: Tensor,
+        beside: Beside | None = None,
     ) -> list[ClientReport]:
         """The same as in `Engine`."""
         self._holdings.check(cohort)
@@ -46,6 +52,7 @@ class SequentialEngine:
                     client,
                     global_model,
                     row,
+                    beside,
                     self._deadline,
                 )
                 for client, row in zip(cohort, out, strict=True)
@@ -69,18 +76,28 @@ def train_one(
     client: int,
     global_model: Tensor,
     out: Tensor,
+    beside: Beside | None = None,
     deadline: float | None = None,
 ) -> ClientReport:
     """The report of one client, trained into `out`, (P,); an exception in training is a failure."""
     begin = time.perf_counter()
     loss, length, failure = math.nan, math.nan, None
+    metrics: Mapping[str, float] = {}
     try:
         if holdings.size(client):
-            result = train(round_index, client, holdings.rows_of(client), global_model)
+            rows = holdings.rows_of(client)
+            if beside is None:
+                result = train(round_index, client, rows, global_model)
+            else:
+                memory = beside.memory(client)
+                result = train(round_index, client, rows, global_model, beside.down, memory)
             loss, model = float(result.loss), result.model
-            failure = unusable(loss, model)
+            failure = unusable(loss, model, *result.up.values())
             length = moved(global_model, model, train.layout.parameters)
+            metrics = finite(result.metrics.keys(), map(float, result.metrics.values()))
             out.copy_(model)
+            if beside is not None:
+                beside.keep(client, result.up, result.memory)
         else:
             failure = NO_SAMPLES
     except (Exception, SystemExit) as error:
@@ -90,7 +107,7 @@ def train_one(
         failure = f"later than {deadline:g} s"
     if failure is not None:
         return ClientReport(client, math.nan, seconds, failure)
-    return ClientReport(client, loss, seconds, None, length)
+    return ClientReport(client, loss, seconds, None, length, metrics)
 
 
 def moved(global_model: Tensor, model: Tensor, parameters: int) -> float:

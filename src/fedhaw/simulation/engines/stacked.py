@@ -14,13 +14,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedhaw.clients import LocalUpdate
+from fedhaw.clients import Vectors, algorithm_of
 from fedhaw.clients.cohort import CohortTrainer
 from fedhaw.errors import named
 from fedhaw.loss_reasons import NO_SAMPLES
-from fedhaw.models.batches import batch_norms
 from fedhaw.models.stack import Stack, stack
-from fedhaw.simulation.engines.base import ClientReport
+from fedhaw.simulation.engines.base import Beside, ClientReport
 from fedhaw.simulation.engines.failures import reason, unusable
 from fedhaw.simulation.engines.sequential import moved, train_one, trainer
 from fedhaw.simulation.engines.threads import one_thread
@@ -37,42 +36,40 @@ class StackedEngine:
     """An engine that trains the cohort side by side, with one torch thread.
 
     Args:
-        federation: what to train; its clients must follow a `LocalUpdate`.
+        federation: what to train; its clients' algorithm must be `stackable`.
     """
 
     arithmetic: ClassVar[str] = "stacked"
 
     def __init__(self, federation: Federation) -> None:
-        update, layout = federation.client_update, federation.layout
-        if not isinstance(update, LocalUpdate):
+        algorithm, layout = algorithm_of(federation.client_update), federation.layout
+        if not algorithm.stackable:
             raise InvalidSimulation(
-                "The stacked engine trains clients by a LocalUpdate, not by a function of your "
-                'own; use engine="processes" or "sequential".'
+                "The stacked engine trains clients by a LocalUpdate or an algorithm that is "
+                'stackable, not by a function of your own; use engine="processes" or "sequential".'
             )
         if federation.settings["deadline"] is not None:
             raise InvalidSimulation(
                 "The stacked engine trains all clients at once and cannot keep a deadline for one "
                 'of them; use engine="processes".'
             )
-        models = stack(federation.module, layout, update.loss, federation.device)
+        models = stack(federation.module, layout, federation.loss, federation.device)
         x, y = federation.training_samples()
         rows = federation.holdings.rows[:2]
         _try_a_step(federation, models, x[rows], y[rows])
         self._federation = federation
         self._holdings = federation.holdings
-        self._train = CohortTrainer(
-            models,
-            layout.parameters,
-            bool(batch_norms(federation.module)),
-            update,
-            x,
-            y,
-            federation.settings["seed"],
-        )
+        seed = federation.settings["seed"]
+        self._train = CohortTrainer(federation.module, layout, algorithm, models, x, y, seed)
         self._height = max(1, STACK_NUMBERS // layout.size)
 
     def train(
-        self, round_index: int, global_model: Tensor, cohort: Sequence[int], out: Tensor
+        self,
+        round_index: int,
+        global_model: Tensor,
+        cohort: Sequence[int],
+        out: Tensor,
+        beside: Beside | None = None,
     ) -> list[ClientReport]:
         """The same as in `Engine`."""
         holdings = self._holdings
@@ -87,7 +84,9 @@ class StackedEngine:
         with one_thread():
             for first in range(0, len(positions), self._height):
                 chosen = positions[first : first + self._height]
-                reports.update(self._train_stack(round_index, global_model, cohort, chosen, out))
+                reports.update(
+                    self._train_stack(round_index, global_model, cohort, chosen, out, beside)
+                )
         return [reports[position] for position in range(len(cohort))]
 
     def close(self) -> None:
@@ -100,13 +99,15 @@ class StackedEngine:
         cohort: Sequence[int],
         positions: list[int],
         out: Tensor,
+        beside: Beside | None,
     ) -> dict[int, ClientReport]:
         begin = time.perf_counter()
         clients = [cohort[position] for position in positions]
         try:
-            models = global_model.repeat(len(clients), 1)
             rows = [self._holdings.rows_of(client) for client in clients]
-            losses = self._train(round_index, clients, rows, models).tolist()
+            down, memory = _beside_models(beside, clients, self._federation.device)
+            result = self._train(round_index, clients, rows, global_model, down, memory)
+            losses = torch.as_tensor(result.loss).tolist()
         except Exception as error:
             # Someone in the stack failed; alone, each client fails or succeeds by itself.
             logger.warning(
@@ -114,15 +115,21 @@ class StackedEngine:
                 round_index,
                 reason(error),
             )
-            return self._train_alone(round_index, global_model, cohort, positions, out)
+            return self._train_alone(round_index, global_model, cohort, positions, out, beside)
         seconds = (time.perf_counter() - begin) / len(clients)
         reports = {}
-        for position, client, loss, model in zip(positions, clients, losses, models, strict=True):
+        for row, (position, client, loss) in enumerate(
+            zip(positions, clients, losses, strict=True)
+        ):
+            model, up = result.model[row], _row(result.up, row)
             out[position] = model
-            failure = unusable(loss, model)
+            failure = unusable(loss, model, *up.values())
             if failure is None:
+                if beside is not None:
+                    beside.keep(client, up, _row(result.memory, row))
                 length = moved(global_model, model, self._federation.layout.parameters)
-                reports[position] = ClientReport(client, loss, seconds, None, length)
+                metrics = {n: float(torch.as_tensor(v)[row]) for n, v in result.metrics.items()}
+                reports[position] = ClientReport(client, loss, seconds, None, length, metrics)
             else:
                 reports[position] = ClientReport(client, math.nan, seconds, failure)
         return reports
@@ -134,6 +141,7 @@ class StackedEngine:
         cohort: Sequence[int],
         positions: list[int],
         out: Tensor,
+        beside: Beside | None,
     ) -> dict[int, ClientReport]:
         train = trainer(self._federation)
         with torch.random.fork_rng(devices=[]):
@@ -145,9 +153,25 @@ class StackedEngine:
                     cohort[position],
                     global_model,
                     out[position],
+                    beside,
                 )
                 for position in positions
             }
+
+
+def _beside_models(
+    beside: Beside | None, clients: Sequence[int], device: torch.device
+) -> tuple[Vectors, Vectors]:
+    """What came down, and what the clients remember: in each vector a row for each of them."""
+    if beside is None:
+        return {}, {}
+    each = [beside.memory(client) for client in clients]
+    memory = {name: torch.stack([own[name] for own in each]).to(device) for name in each[0]}
+    return beside.down, memory
+
+
+def _row(vectors: Vectors, row: int) -> Vectors:
+    return {name: vector[row] for name, vector in vectors.items()}
 
 
 def _try_a_step(federation: Federation, models: Stack, x: Tensor, y: Tensor) -> None:

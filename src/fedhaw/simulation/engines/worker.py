@@ -17,6 +17,7 @@ import torch
 from fedhaw.clients import Trainer
 from fedhaw.simulation.engines.messages import READY, Answer, Assignment, Task
 from fedhaw.simulation.engines.sequential import train_one
+from fedhaw.simulation.engines.shared_beside import SharedBeside
 from fedhaw.simulation.holdings import Holdings
 
 
@@ -46,15 +47,18 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
     )
     global_model = assignment.global_model.open()
     client_model = assignment.client_models.open()[index]
+    beside = SharedBeside.opened(assignment, index)
     # A parent that is gone is no error: there is nobody left to tell.
     with suppress(EOFError, ConnectionError):
         parent.send_bytes(READY)
         while True:
             task = Task.from_bytes(parent.recv_bytes())
             report = train_one(
-                train, holdings, task.round_index, task.client, global_model, client_model
+                train, holdings, task.round_index, task.client, global_model, client_model, beside
             )
-            answer = Answer(report.loss, report.seconds, report.failure, report.length)
+            answer = Answer(
+                report.loss, report.seconds, report.failure, report.length, report.metrics
+            )
             parent.send_bytes(answer.to_bytes())
 
 
