@@ -22,6 +22,9 @@ NAMES = {
     "sequential-any": "fedhaw, sequential, any module",
     "processes-any": "fedhaw, processes, any module",
     "stacked-any": "fedhaw, stacked, any module",
+    "sequential-scaffold": "fedhaw, sequential, SCAFFOLD",
+    "processes-scaffold": "fedhaw, processes, SCAFFOLD",
+    "stacked-scaffold": "fedhaw, stacked, SCAFFOLD",
     "authors": "authors' loop (DataLoader)",
     "flower": "Flower simulation (Ray)",
     "pfl": "pfl",
@@ -48,8 +51,8 @@ def make_rounds(name: str, work_name: str, data: str) -> Rounds:
             return flower.rounds(work, work_name, data)
         case "pfl":
             return apple_pfl.rounds(work)
-    engine, _, opaque = name.partition("-")
-    return ours.rounds(work, engine, bool(opaque))
+    engine, _, kind = name.partition("-")
+    return ours.rounds(work, engine, kind == "any", "scaffold" if kind == "scaffold" else "sgd")
 
 
 def serve(name: str, work_name: str, data: str) -> None:
@@ -75,6 +78,7 @@ class Contender:
     first: float = 0.0
     seconds: list[float] = field(default_factory=list)
     peak: int = 0
+    heap: int = 0
 
     def __enter__(self) -> "Contender":
         """Start it and wait for its first round."""
@@ -119,14 +123,19 @@ class Contender:
 
         def watch() -> None:
             while not over.wait(0.02):
-                self.peak = max(self.peak, _memory(self._child.pid))
+                self._look()
 
         watcher = threading.Thread(target=watch)
         watcher.start()
         self._ask()
         over.set()
         watcher.join()
-        self.peak = max(self.peak, _memory(self._child.pid))
+        self._look()
+
+    def _look(self) -> None:
+        self.peak = max(self.peak, _memory(self._child.pid, "Pss:"))
+        heap = _memory(self._child.pid, "Pss_Anon:") + _memory(self._child.pid, "Pss_Shmem:")
+        self.heap = max(self.heap, heap)
 
     def _ask(self) -> float:
         assert self._child.stdin is not None
@@ -168,13 +177,18 @@ def _tree(pid: int) -> list[int]:
     return found
 
 
-def _memory(pid: int) -> int:
-    """Bytes in memory of a process and its descendants, shared pages counted once among them."""
+def _memory(pid: int, kind: str) -> int:
+    """Bytes in memory of a process and its descendants, shared pages counted once among them.
+
+    Args:
+        pid: of the process.
+        kind: "Pss:" for everything; "Pss_Anon:" and "Pss_Shmem:" are what no file stands behind.
+    """
     total = 0
     for each in _tree(pid):
         try:
             lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
-        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(kind))
     return total

@@ -1,4 +1,4 @@
-"""fedhaw: an engine and the FedAvg rule."""
+"""fedhaw: an engine, the FedAvg rule and, where asked for, a client algorithm with a memory."""
 
 import numpy as np
 import torch
@@ -8,7 +8,9 @@ from fedhaw.data import from_arrays
 from fedhaw.rules import FedAvg, Round
 from fedhaw.settings import fill
 from fedhaw.simulation import Federation
+from fedhaw.simulation.aggregation import ServerStep
 from fedhaw.simulation.engines import create
+from fedhaw.simulation.exchange import Exchange
 from simulation_peers.workload import Rounds, Workload
 
 
@@ -24,7 +26,7 @@ class Opaque(nn.Module):
         return out
 
 
-def rounds(work: Workload, engine: str, opaque: bool = False) -> Rounds:
+def rounds(work: Workload, engine: str, opaque: bool = False, client_update: str = "sgd") -> Rounds:
     module = Opaque(work.module()) if opaque else work.module()
     x, y = work.x.numpy(), work.y.numpy()
     given: dict[str, object] = {
@@ -34,20 +36,44 @@ def rounds(work: Workload, engine: str, opaque: bool = False) -> Rounds:
         "eta": work.eta,
         "batch": work.batch,
         "engine": engine,
+        "client_update": client_update,
     }
     federation = Federation.prepare(fill(given, objects=True))
     rule, trainer = FedAvg(), create(federation)
     model, state = federation.initial_model, rule.init()
+    exchange = Exchange.begin(federation, None, None)
+    if exchange is not None:
+        _let_everybody_remember(exchange)
     buffers = [torch.empty(work.cohort, len(model)) for _ in range(2)]
     draw = np.random.default_rng(0)
     sizes = np.array([len(part) for part in work.parts])
     index = 0
     while True:
         cohort = np.sort(draw.choice(len(sizes), work.cohort, replace=False)).tolist()
-        reports = trainer.train(index, model, cohort, buffers[index % 2])
+        beside = None if exchange is None else exchange.round(cohort)
+        reports = trainer.train(index, model, cohort, buffers[index % 2], beside)
         assert all(report.failure is None for report in reports)
         # Aggregation looks at every number of every model too; that belongs to the round.
         arrived = Round(model, buffers[index % 2], sizes[cohort], clients=cohort)
+        sent = model
         model, state = rule.aggregate(state, arrived)
+        if beside is not None:
+            everybody = arrived.received
+            step = ServerStep(
+                federation.layout, sent, buffers[index % 2], sizes[cohort], everybody, cohort
+            )
+            model = beside.absorb(step, (), model)
+            beside.settle(())
         index += 1
         yield
+
+
+def _let_everybody_remember(exchange: Exchange) -> None:
+    """A memory for every client, as after many rounds."""
+    if exchange.memories is None:
+        return
+    for client in range(exchange.population):
+        (row,) = exchange.memories.reserve(1)
+        for vector in exchange.memories.place(row).values():
+            vector.fill_(1e-6)
+        exchange.memories.settle({client: row}, {client})

@@ -1,4 +1,4 @@
-"""`fedhaw reproduce`: the letter's tables and figure, and the evidence for doing without tuning."""
+"""`fedhaw reproduce`: the letter's tables and figure, and the evidence for what goes beyond it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -13,6 +13,7 @@ from fedhaw.errors import shown
 from fedhaw.settings import SWEEP_SETTINGS
 
 if TYPE_CHECKING:
+    from fedhaw.experiments.any_client import AnyClientPlan
     from fedhaw.experiments.no_tuning import NoTuningPlan
     from fedhaw.experiments.reproduce import ReproducePlan
     from fedhaw.experiments.sharing import Sharing
@@ -28,11 +29,16 @@ EXAMPLES = """Examples:
   fedhaw reproduce all --device cuda --out letter
 
   fedhaw reproduce no-tuning --data mnist-5k --scale small
+
+  fedhaw reproduce any-client --data-dir data --scale small
 """
 
 Name = TypeVar("Name", bound=str)
 
-TARGETS = ("heterogeneous", "errors", "fedprox", "figure", "server-time", "all", "no-tuning")
+BEYOND = ("no-tuning", "any-client")
+"""What is not of the letter, and not among all."""
+
+TARGETS = ("heterogeneous", "errors", "fedprox", "figure", "server-time", "all", *BEYOND)
 
 
 def complete_targets(incomplete: str) -> list[str]:
@@ -50,7 +56,8 @@ def reproduce(
         str | None,
         typer.Option(
             help="mnist, cifar10 or dogs, or several with commas. Default all three "
-            "(figure: cifar10, as in the letter). no-tuning has mnist-5k, too.",
+            "(figure: cifar10, as in the letter). no-tuning has mnist-5k, too; any-client is "
+            "of mnist.",
             rich_help_panel=flag.FEDERATION,
         ),
     ] = None,
@@ -92,17 +99,20 @@ def reproduce(
     Each cell is run over several seeds and gets a verdict: the letter's number is within the spread
     of ours, or ours is above or below it. Finished runs are not run again.
 
-    no-tuning is not of the letter and not among all: FedHAW-auto beside tuned and untuned rules.
+    no-tuning and any-client are not of the letter and not among all: FedHAW-auto beside tuned and
+    untuned rules, and FedHAW over SCAFFOLD, FedDyn, FedNova and others.
     """
+    from fedhaw.experiments.any_client import AnyClientPlan
     from fedhaw.experiments.compare import parse_seeds
     from fedhaw.experiments.letter import RUN_SIZES, TABLE_NAMES, LetterConditions
     from fedhaw.experiments.no_tuning import NoTuningPlan
     from fedhaw.experiments.reproduce import ReproducePlan
 
     _one_of("target", target, TARGETS)
-    if input_scale is not None and target == "no-tuning":
-        raise typer.BadParameter("no-tuning is always matched", param_hint="--input-scale")
-    tables: Any = {"all": TABLE_NAMES, "server-time": (), "no-tuning": ()}.get(target, (target,))
+    if input_scale is not None and target in BEYOND:
+        raise typer.BadParameter(f"{target} is always matched", param_hint="--input-scale")
+    of_no_table = dict.fromkeys(("server-time", *BEYOND), ())
+    tables: Any = {"all": TABLE_NAMES, **of_no_table}.get(target, (target,))
     names = _data(data, target)
     sharing, given = flag.sharing_of(given)
     changes = tuple(given.items())
@@ -122,6 +132,8 @@ def reproduce(
             own_seeds = None if seeds is None else parse_seeds(seeds)
             cells = NoTuningPlan(names, conditions.size, out, own_seeds, changes)
             done = _no_tuning(cells, sharing, as_json)
+        if target == "any-client":
+            done = _any_client(AnyClientPlan(plan.seeds, conditions, out), sharing, as_json)
     if as_json:
         from fedhaw.cli.output import print_json
 
@@ -177,11 +189,27 @@ def _no_tuning(plan: "NoTuningPlan", sharing: "Sharing", as_json: bool) -> dict[
     return evidence.described()
 
 
+def _any_client(plan: "AnyClientPlan", sharing: "Sharing", as_json: bool) -> dict[str, Any]:
+    from fedhaw.cli.output import print_table, to_stderr
+    from fedhaw.cli.progress import SweepProgress
+    from fedhaw.experiments.any_client import any_client
+
+    with SweepProgress(plan.jobs, to_stderr()) as watch:
+        result = any_client(plan, watch, sharing)
+    if not as_json:
+        for table, path in zip(result.tables, result.paths[::3], strict=True):
+            print_table(table)
+            print(f"table    {path} (also .csv and .tex)\n")
+    return result.described()
+
+
 def _data(given: str | None, target: str) -> Any:
+    from fedhaw.experiments import any_client
     from fedhaw.experiments.letter import DATA_NAMES
     from fedhaw.experiments.no_tuning import data_names
 
-    known = data_names() if target == "no-tuning" else DATA_NAMES
+    own = {"no-tuning": data_names(), "any-client": (any_client.DATA,)}
+    known = own.get(target, DATA_NAMES)
     if given is None:
         return ("cifar10",) if target == "figure" else known
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
