@@ -59,12 +59,17 @@ def expected(rounds: int, lost: dict[int, set[int]]) -> tuple[NDArray[Any], list
 
 
 def test_equals_the_simulator(three_nodes: Any, tmp_path: Path) -> None:
+    """With clients that remember, so that all that travels is put to the test."""
     from fedhaw.experiments.recipe import read_recipe
     from fedhaw.experiments.running import run_recipe
     from fedhaw.simulation import History
 
-    three_nodes.run(EXAMPLE, rounds=3, out=tmp_path, round_deadline=120.0)
-    recipe = read_recipe(EXAMPLE / "recipe.toml", rounds=3, engine="sequential")
+    three_nodes.run(
+        EXAMPLE, rounds=3, out=tmp_path, round_deadline=120.0, client_update="scaffold"
+    )
+    recipe = read_recipe(
+        EXAMPLE / "recipe.toml", rounds=3, engine="sequential", client_update="scaffold"
+    )
     simulated = run_recipe(recipe, None)
     three_nodes.wait_for(lambda: flower.finished(tmp_path), "three rounds", 180)
 
@@ -76,6 +81,7 @@ def test_equals_the_simulator(three_nodes: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(deployed.weights, simulated.weights, rtol=1e-5)
     np.testing.assert_allclose(deployed.accuracy, simulated.accuracy, atol=0.003)
     assert deployed.run.clients == simulated.run.clients
+    assert not any(record.get("note") for record in flower.records(tmp_path))
 
 
 def test_garbage_and_everybody_lost_and_a_node_killed_in_mid_round(

@@ -23,6 +23,8 @@ def federation_of(context: Context) -> tuple[Recipe, Federation]:
     changes: dict[str, object] = {}
     if config["rule"]:
         changes["rule"] = str(config["rule"])
+    if config["client-update"]:
+        changes["client_update"] = str(config["client-update"])
     if config["rounds"]:
         changes["rounds"] = int(config["rounds"])
     if config["clients"]:

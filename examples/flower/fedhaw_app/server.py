@@ -36,6 +36,7 @@ def main(grid: Grid, context: Context) -> None:
     cohort = settings["cohort"] or federation.clients
     strategy = RuleStrategy(
         rule_of(recipe, federation),
+        client_update=federation.client_update,
         fraction_train=cohort / federation.clients,
         fraction_evaluate=0.0,
         min_train_nodes=1,

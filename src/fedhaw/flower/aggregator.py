@@ -7,7 +7,7 @@ keeps the previous round's; they are used in turn and never copied.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord
@@ -30,6 +30,10 @@ from fedhaw.rules import (
 )
 from fedhaw.rules.buffers import averaged_buffers
 from fedhaw.rules.private import Private
+
+if TYPE_CHECKING:  # they need torch, which most servers do without
+    from fedhaw.clients import ReceivedUploads
+    from fedhaw.flower.beside import Beside
 
 ABSURD = 1e18
 """No model that can still learn holds such a number; its square all but leaves float32."""
@@ -62,6 +66,7 @@ class Aggregator:
         record: both as Flower's record.
         state: the rule's.
         guard: on long updates; knows how long recent ones were.
+        beside: the client algorithm's part of the server, if it has one.
     """
 
     layout: WireLayout
@@ -74,9 +79,11 @@ class Aggregator:
         layer_of: LayerOf | None = None,
         statistics: Sequence[str] = STATISTICS,
         guard: LengthGuard | None = None,
+        beside: "Beside | None" = None,
     ) -> None:
         self.rule = rule
         self.guard = guard or LengthGuard()
+        self.beside = beside
         self.state = rule.init()
         self.record: ArrayRecord | None = None
         self._layer_of = layer_of
@@ -105,6 +112,8 @@ class Aggregator:
         self.layout = WireLayout.of(arrays, self._layer_of, self._statistics)
         self.model, self.averaged = self.layout.vectors(arrays)
         self.record = arrays
+        if self.beside is not None:
+            self.beside.begin(self.layout.learnt)
 
     def matrix(self, rows: int) -> NDArray[Any]:
         """(at least `rows`, P) memory for a round's models that the state does not hold."""
@@ -133,6 +142,8 @@ class Aggregator:
         received = uploads.received.copy()
         refused: dict[str, str] = {}
         note = None
+        if self.beside is not None:
+            self.beside.stretch(self._received(uploads, received))
         try:
             model, averaged, state = self._aggregate(uploads, received, refused)
         except InvalidRound as error:
@@ -144,6 +155,8 @@ class Aggregator:
                 note = f"nothing aggregated: {error}"
         if note is None and not received.any():
             note = "every model was refused; the global model stays"
+        if self.beside is not None and note is None:
+            model = self.beside.absorb(self._received(uploads, received), np.asarray(model))
         self.model, self.averaged, self.state = np.asarray(model), averaged, state
         taken = (c for c in uploads.contributions if c not in refused)
         first = next(taken, None)
@@ -157,6 +170,18 @@ class Aggregator:
             weights = finite(state.clients, state.weights)
             note = getattr(state, "note", None)
         return Outcome(refused, weights, metrics_of(state), note)
+
+    def _received(self, uploads: Uploads, received: NDArray[np.bool_]) -> "ReceivedUploads":
+        """What arrived, as the client algorithm wants it."""
+        assert self.beside is not None
+        rows = np.flatnonzero(received).tolist()
+        return self.beside.received(
+            [uploads.clients[row] for row in rows],
+            self.model,
+            [uploads.models[row, : self.layout.learnt] for row in rows],
+            [float(uploads.examples[row]) for row in rows],
+            uploads.population,
+        )
 
     def _aggregate(
         self, uploads: Uploads, received: NDArray[np.bool_], refused: dict[str, str]
@@ -214,7 +239,9 @@ class Aggregator:
         assert self.record is not None
         rest = {name: decoded(array) for name, array in self.layout.rest(self.record).items()}
         model = self._whole() if self.averaged.size else self.model
+        beside = {} if self.beside is None else self.beside.parts()
         return {
+            **beside,
             "model": Part({"": model}, {"arrays": self._described()}),
             "rest": Part(rest, {}),
             "state": pack_state(self.state),
@@ -239,6 +266,8 @@ class Aggregator:
                 f"The checkpoint does not fit the rule: {error} Start afresh with resume_from=0."
             ) from error
         self.guard = replace(self.guard, recent=tuple(parts["guard"].facts["recent"]))
+        if self.beside is not None:
+            self.beside.restore(parts)
         learnt, model = self.layout.learnt, parts["model"].arrays[""]
         self.model, self.averaged = model[:learnt], model[learnt:]
         rest = {

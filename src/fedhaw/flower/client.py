@@ -21,8 +21,10 @@ from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedhaw.clients import ClientUpdate, Trainer, steps_of
+from fedhaw.clients import ClientUpdate, Trainer, Vectors, steps_of
+from fedhaw.flower.beside import NodeMemory, to_record
 from fedhaw.flower.errors import FlowerError
+from fedhaw.flower.replies import ACCEPTED, BESIDE, MEMORY, TOLD
 from fedhaw.flower.wire import Unreadable, decoded, pack
 from fedhaw.models import Buffers, Evaluator, Layout
 from fedhaw.spellings import also_spelt
@@ -78,7 +80,8 @@ def client_app(participant: Recruit) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return Message(_trained(participant(context), message.content), reply_to=message)
+        content = _trained(participant(context), message.content, context.state)
+        return Message(content, reply_to=message)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
@@ -126,7 +129,7 @@ def to_vector(layout: Layout, arrays: ArrayRecord) -> Tensor:
     return vector
 
 
-def _trained(who: Participant, content: RecordDict) -> RecordDict:
+def _trained(who: Participant, content: RecordDict, state: RecordDict) -> RecordDict:
     model = to_vector(who.layout, _arrays(content)).to(who.device)
     if not len(who.y):
         raise FlowerError(f"Client {who.client} holds no samples; give it some, or leave it out.")
@@ -135,10 +138,21 @@ def _trained(who: Participant, content: RecordDict) -> RecordDict:
     x, y = who.x.to(who.device), who.y.to(who.device)
     train = Trainer(who.module, who.layout, who.client_update, x, y, who.seed, who.device)
     rows = torch.arange(len(y), device=x.device)
-    result = train(_round(content) - 1, who.client, rows, model)
+    server_round, start = _round(content), train.start
+    beside: dict[str, ArrayRecord | ConfigRecord] = {}
+    if not start.remembers:
+        result = train(server_round - 1, who.client, rows, model)
+    else:
+        memory = NodeMemory(state, start.client)
+        before, of = memory.recall(_accepted(content))
+        down = _down(content, who)
+        result = train(server_round - 1, who.client, rows, model, down, before)
+        memory.keep(result.memory, server_round, before, of)
+        beside = {BESIDE: to_record(result.up), TOLD: ConfigRecord({MEMORY: of})}
     metrics = MetricRecord({"num-examples": len(y), "train-loss": float(result.loss)})
+    metrics.update({name: float(value) for name, value in result.metrics.items()})
     arrays = to_arrays(who.layout, result.model)
-    return RecordDict({"arrays": arrays, "metrics": metrics, **_name(who)})
+    return RecordDict({"arrays": arrays, "metrics": metrics, **_name(who), **beside})
 
 
 def _evaluated(who: Participant, content: RecordDict) -> RecordDict:
@@ -157,10 +171,30 @@ def _name(who: Participant) -> dict[str, ConfigRecord]:
 
 
 def _arrays(content: RecordDict) -> ArrayRecord:
-    for record in content.values():
-        if isinstance(record, ArrayRecord):
+    for key, record in content.items():
+        if isinstance(record, ArrayRecord) and key != BESIDE:
             return record
     raise FlowerError("The server's message holds no model; use fedhaw.flower.RuleStrategy there.")
+
+
+def _accepted(content: RecordDict) -> int:
+    told = content.get(TOLD)
+    accepted = told.get(ACCEPTED) if isinstance(told, ConfigRecord) else None
+    if not isinstance(accepted, int):
+        raise FlowerError(
+            "The server does not know that its clients have a memory; give its RuleStrategy the "
+            "same client_update= as the clients."
+        )
+    return accepted
+
+
+def _down(content: RecordDict, who: Participant) -> Vectors:
+    record = content.get(BESIDE)
+    vectors = {} if not isinstance(record, ArrayRecord) else dict(record.items())
+    try:
+        return {n: torch.tensor(decoded(array)).to(who.device) for n, array in vectors.items()}
+    except Unreadable as error:
+        raise FlowerError(f"What the server sent beside the model {error}.") from error
 
 
 def _round(content: RecordDict) -> int:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -32,7 +32,7 @@ log = logging.getLogger("flwr.fedhaw")
 def ask(
     roster: Roster,
     cohort: Sequence[int],
-    content: RecordDict,
+    content_for: Callable[[int], RecordDict],
     kind: str,
     server_round: int,
     deadline: float | None,
@@ -46,7 +46,7 @@ def ask(
         until = dict.fromkeys(cohort)
     ttl = None if deadline is None else deadline + CLOCK_DIFFERENCE
     asked = [
-        Question(node, Message(content, node, kind, ttl=ttl, group_id=str(server_round)))
+        Question(node, Message(content_for(node), node, kind, ttl=ttl, group_id=str(server_round)))
         for node in cohort
         if until[node] is None
     ]

@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import Array, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
 from fedhaw.flower.examples import ExamplesLimit
@@ -26,6 +26,9 @@ from fedhaw.flower.wire import Unreadable
 from fedhaw.late import counts, moved_to
 from fedhaw.loss_reasons import UPLINK, too_large
 from fedhaw.rules import LengthGuard
+
+if TYPE_CHECKING:  # it needs torch, which most servers do without
+    from fedhaw.flower.beside import Beside
 
 REPLY_LIMIT = 4.0
 """How many times as large as the model a reply may be unless the app says otherwise."""
@@ -51,13 +54,27 @@ class Question:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What is kept of a reply once its model is in the matrix."""
+    """What is kept of a reply once its model is in the matrix.
+
+    Attributes:
+        client: who sent it.
+        examples: how many samples stand behind it.
+        loss: the client's own training loss.
+        metrics: what else it said.
+        rest: the model's whole-number arrays.
+        beside: what came up beside the model.
+        memory: the round that the client's memory is of.
+        asked: the round in which it was asked, if that was an earlier one.
+    """
 
     client: str
     examples: float
     loss: float | None
     metrics: MetricRecord
     rest: dict[str, Array]
+    beside: ArrayRecord | None = None
+    memory: int = 0
+    asked: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +90,7 @@ class Uploads:
         lost: why each lost client was lost, by name, or by node where no name is known.
         guard: the guard on long updates, which knows of this round.
         late: how many of them came late.
+        population: how many clients are known.
         events: what else there is to say of the round, a sentence each.
     """
 
@@ -84,6 +102,7 @@ class Uploads:
     lost: dict[str, str]
     guard: LengthGuard = field(default_factory=LengthGuard)
     late: int = 0
+    population: int = 0
     events: Sequence[str] = ()
 
 
@@ -101,6 +120,7 @@ class Intake:
         guard: refuses absurdly long updates.
         examples_limit: bounds what clients say of their data.
         late: questions of earlier rounds that are still open.
+        beside: the client algorithm's part of the server, if it has one.
         most_bytes: how large a reply may be, all its records together.
         drops: clients whose uploads are to count as lost though they have arrived.
         hurry: all replies are in memory anyway, so one may be copied while the next is looked at;
@@ -116,6 +136,7 @@ class Intake:
     guard: LengthGuard = field(default_factory=LengthGuard)
     examples_limit: ExamplesLimit = field(default_factory=ExamplesLimit)
     late: LateReplies = field(default_factory=lambda: LateReplies(0))
+    beside: "Beside | None" = None
     most_bytes: float = math.inf
     drops: Callable[[str], bool] = lambda client: False
     hurry: bool = False
@@ -181,6 +202,9 @@ class Intake:
             opened.loss,
             opened.metrics,
             self.layout.rest(opened.arrays),
+            opened.beside,
+            opened.memory,
+            None if overdue is None else overdue.asked,
         )
         return None
 
@@ -195,6 +219,8 @@ class Intake:
             if not question.drawn:
                 self._refusals.pop(question.node, None)
         self._refuse_duplicates()
+        if self.beside is not None:
+            self._refuse_what_came_beside(self.beside)
         self._refuse_the_absurd()
         late = self._move_the_late(server_round)
         self._tell_roster(server_round)
@@ -219,6 +245,7 @@ class Intake:
             lost={client: lost[client] for client in sorted(lost, key=order)},
             guard=self.guard,
             late=len(late),
+            population=len(self.roster.examples),
             events=[*late, *events],
         )
 
@@ -265,6 +292,14 @@ class Intake:
                 nodes = ", ".join(map(str, sorted(claimants[client])))
                 reason = f"duplicate client id: nodes {nodes} claim to be {client!r}"
                 self._refusals[node] = Refusal(reason, client)
+
+    def _refuse_what_came_beside(self, beside: "Beside") -> None:
+        refused = beside.judge({c.client: c.beside for c in self._contributions.values()})
+        for node, contribution in list(self._contributions.items()):
+            if contribution.client in refused:
+                del self._contributions[node]
+                reason = refused[contribution.client]
+                self._refusals[node] = Refusal(reason, contribution.client, contribution.examples)
 
     def _refuse_the_absurd(self) -> None:
         by_node = sorted(self._contributions.items(), key=lambda pair: order(pair[1].client))

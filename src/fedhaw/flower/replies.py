@@ -16,6 +16,12 @@ from fedhaw.flower.roster import Roster
 CLIENT_KEYS = ("client-id", "partition-id")
 """Where a reply's ConfigRecord names its client; the first one found counts."""
 
+BESIDE, TOLD = "fedhaw-beside", "fedhaw-told"
+"""The records of what travels beside the model, and of what server and client tell each other."""
+
+ACCEPTED, MEMORY = "accepted", "memory"
+"""In TOLD: the client's round that the server accepted last, and the round its memory is of."""
+
 LOSS_KEYS = ("train-loss", "train_loss", "loss")
 LONGEST_NAME = 200
 
@@ -30,12 +36,23 @@ _SILENT = {
 
 @dataclass(frozen=True)
 class OpenedReply:
-    """A reply whose envelope is in order; its arrays have not been looked at yet."""
+    """A reply whose envelope is in order; its arrays have not been looked at yet.
+
+    Attributes:
+        client: who sent it.
+        examples: how many samples stand behind it.
+        arrays: the model.
+        metrics: what else it says.
+        beside: what came up beside the model, if something did.
+        memory: the round that the client's memory is of, counted from 1; 0 for none.
+    """
 
     client: str
     examples: float
     arrays: ArrayRecord
     metrics: MetricRecord
+    beside: ArrayRecord | None = None
+    memory: int = 0
 
     @property
     def loss(self) -> float | None:
@@ -91,11 +108,13 @@ def read(reply: Message, node: int, roster: Roster, examples_key: str) -> Opened
         return Refusal(f"no metric {examples_key!r}", client)
     if isinstance(examples, (bool, list)) or not _usable(examples):
         return Refusal(f"metric {examples_key!r} is {examples}", client)
-    arrays = [record for record in content.values() if isinstance(record, ArrayRecord)]
-    if len(arrays) != 1:
-        reason = f"{len(arrays)} ArrayRecords where one is expected"
+    found = {key: record for key, record in content.items() if isinstance(record, ArrayRecord)}
+    beside = found.pop(BESIDE, None)
+    if len(found) != 1:
+        reason = f"{len(found)} ArrayRecords where one is expected"
         return Refusal(reason, client, float(examples))
-    return OpenedReply(client, float(examples), arrays[0], metrics)
+    (arrays,) = found.values()
+    return OpenedReply(client, float(examples), arrays, metrics, beside, _memory(content))
 
 
 def named_in(
@@ -121,6 +140,12 @@ def size_of(reply: Message) -> int:
 def is_silence(reply: Message) -> bool:
     """Whether an error says that nobody answered."""
     return reply.has_error() and reply.error.code in _SILENT
+
+
+def _memory(content: RecordDict) -> int:
+    told = content.get(TOLD)
+    memory = told.get(MEMORY) if isinstance(told, ConfigRecord) else 0
+    return memory if isinstance(memory, int) else 0
 
 
 def _usable(examples: float) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -44,6 +44,10 @@ from fedhaw.rules.lengths import LIMIT
 from fedhaw.rules.private import Privacy, Private
 from fedhaw.settings import InvalidSetting
 from fedhaw.uplink import Uplink
+
+if TYPE_CHECKING:  # they need torch, which most servers do without
+    from fedhaw.clients import ClientUpdate
+    from fedhaw.flower.beside import Beside
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -92,6 +96,8 @@ class RuleStrategy(Strategy):
         examples_limit: how many times the median of a round a client's number of examples may
             count, because it is its own word and its weight; 0 for any.
         max_examples: how many examples may count at most, whatever the others say.
+        client_update: what the clients do, if it speaks to the server besides the model: the same
+            SCAFFOLD, FedDyn, FedNova or algorithm of your own as in the clients' app. Needs torch.
         clip: the longest update that reaches the rule, in the unit of the model, or "median" for
             the median length of the round's; longer ones are shortened. See
             `fedhaw.rules.clipped`.
@@ -151,6 +157,7 @@ class RuleStrategy(Strategy):
         length_limit: float = LIMIT,
         examples_limit: float = EXAMPLES_LIMIT,
         max_examples: float | None = None,
+        client_update: "ClientUpdate | None" = None,
         clip: float | Literal["median"] | None = None,
         privacy: Privacy | None = None,
         reply_limit: float = REPLY_LIMIT,
@@ -201,7 +208,8 @@ class RuleStrategy(Strategy):
         self._train_metrics = train_metrics_aggr_fn or weighted_mean
         # Whether an update is refused for its length depends on the others': privacy forbids it.
         guard = LengthGuard(length_limit if privacy is None else 0)
-        self._aggregator = Aggregator(self.rule, layer_of, statistics, guard)
+        self._beside = _beside(client_update, privacy)
+        self._aggregator = Aggregator(self.rule, layer_of, statistics, guard, self._beside)
         self._recruiter = Recruiter(
             roster=self.roster,
             at_start=nodes_at_start,
@@ -280,8 +288,13 @@ class RuleStrategy(Strategy):
         )
         config["server-round"] = server_round
         content = RecordDict({settings.arrays_key: arrays, settings.config_key: config})
+        beside = None if self._beside is None else self._beside.questions(content)
+
+        def content_for(node: int) -> RecordDict:
+            return content if beside is None else beside(self.roster.name(node))
+
         asked, spared = ask(
-            self.roster, cohort, content, MessageType.TRAIN, server_round, self._deadline
+            self.roster, cohort, content_for, MessageType.TRAIN, server_round, self._deadline
         )
         heard = self.roster.heard
         absent = self.roster.absent(present, since=server_round - settings.forget_after)
@@ -321,6 +334,7 @@ class RuleStrategy(Strategy):
             guard=aggregator.guard,
             examples_limit=self._examples_limit,
             late=self._late,
+            beside=self._beside,
             most_bytes=int(settings.reply_limit * max(aggregator.bytes, SMALL_REPLY)),
             drops=partial(settings.drops, server_round),
             hurry=isinstance(replies, list),
@@ -342,6 +356,11 @@ class RuleStrategy(Strategy):
         outcome = aggregator.aggregate(uploads)
         lost = {**uploads.lost, **outcome.refused}
         survivors = {c: v for c, v in uploads.contributions.items() if c not in lost}
+        events = list(uploads.events)
+        if self._beside is not None:
+            rounds = {c: v.asked or server_round for c, v in survivors.items()}
+            memories = {c: v.memory for c, v in survivors.items()}
+            events += self._beside.settle(rounds, memories)
         losses = {c: v.loss for c, v in survivors.items() if v.loss is not None}
         self.cohorts.append(tuple(uploads.clients))
         self.reports.append(
@@ -353,7 +372,7 @@ class RuleStrategy(Strategy):
                 client_loss=finite(losses.keys(), losses.values()),
                 seconds={"train": received - begin, "aggregate": time.perf_counter() - received},
                 bytes={"up": bytes_received, "down": self._bytes_sent},
-                note="; ".join([*uploads.events, *filter(None, [outcome.note])]) or None,
+                note="; ".join([*events, *filter(None, [outcome.note])]) or None,
             )
         )
         log.info("aggregate_train: %d models, %d lost", len(survivors), len(lost))
@@ -393,7 +412,12 @@ class RuleStrategy(Strategy):
         content = RecordDict({settings.arrays_key: arrays, settings.config_key: config})
         # The round is over: who was silent in it is spared from its evaluation, too.
         asked, _ = ask(
-            self.roster, cohort, content, MessageType.EVALUATE, server_round, self._deadline
+            self.roster,
+            cohort,
+            lambda node: content,
+            MessageType.EVALUATE,
+            server_round,
+            self._deadline,
         )
         self._evaluations.asked = [q.message for q in asked if q.message is not None]
         return self._evaluations.asked
@@ -538,6 +562,23 @@ def _protected(
     if clip is None:
         return rule
     return Clipped(rule, None if clip == "median" else clip)
+
+
+def _beside(client_update: "ClientUpdate | None", privacy: Privacy | None) -> "Beside | None":
+    """The server's part of a client algorithm, if it has one."""
+    if client_update is None:
+        return None
+    from fedhaw.clients import algorithm_of
+    from fedhaw.flower.beside import Beside
+
+    if not algorithm_of(client_update).init(1).remembers:
+        return None
+    if privacy is not None:
+        raise InvalidSetting(
+            "privacy= hides models, and not what travels beside them; choose a client update "
+            "without a memory."
+        )
+    return Beside(client_update)
 
 
 def _left(rule: object) -> str:
