@@ -64,9 +64,7 @@ def test_equals_the_simulator(three_nodes: Any, tmp_path: Path) -> None:
     from fedhaw.experiments.running import run_recipe
     from fedhaw.simulation import History
 
-    three_nodes.run(
-        EXAMPLE, rounds=3, out=tmp_path, round_deadline=120.0, client_update="scaffold"
-    )
+    three_nodes.run(EXAMPLE, rounds=3, out=tmp_path, round_deadline=120.0, client_update="scaffold")
     recipe = read_recipe(
         EXAMPLE / "recipe.toml", rounds=3, engine="sequential", client_update="scaffold"
     )
