@@ -227,7 +227,7 @@ def test_what_a_user_may_write_for_an_uplink() -> None:
     assert uplink_of(np.float32(0.5)) == LetterUplink(0.5)  # type: ignore[arg-type]
     bursty = BurstyUplink(0.1, 0.2)
     assert uplink_of(bursty) is bursty
-    assert uplink_of("by-label", 0.5, labels=np.eye(2, 3, 1, np.int64)) == LabelUplink(
+    assert uplink_of("by-label", 0.5, labels=lambda: np.eye(2, 3, 1, np.int64)) == LabelUplink(
         (1, 2), 3, 0.5
     )
     assert uplink_of("hourly", 0.5, hours="steps") == HourlyUplink(0.5, "steps")

@@ -17,7 +17,7 @@ Anything with a method `lost` of the same kind is an uplink, too. The downlink n
 import csv
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -319,7 +319,7 @@ def uplink_of(
     loss_rate: float = 0.0,
     burst: float = 3.0,
     hours: Hours = "sine",
-    labels: NDArray[np.int64] | None = None,
+    labels: Callable[[], NDArray[np.int64]] | None = None,
 ) -> Uplink | None:
     """An uplink from what a user may write for one; None is one that never fails.
 
@@ -329,7 +329,8 @@ def uplink_of(
             loss probability of "by-label" and of "hourly" at the best hour.
         burst: mean rounds of a burst, for "bursty".
         hours: how "hourly" changes.
-        labels: (K, C) how many samples of each class each client holds, for "by-label".
+        labels: a function that counts, (K, C), how many samples of each class each client holds,
+            for "by-label".
 
     Raises:
         InvalidUplink: it is none of these.
@@ -348,7 +349,7 @@ def uplink_of(
         case "by-label":
             if labels is None:
                 raise InvalidUplink("The uplink by-label needs the clients' labels; give labels.")
-            return LabelUplink.of(labels, loss_rate)
+            return LabelUplink.of(labels(), loss_rate)
     if isinstance(what, (str, os.PathLike)):
         return RecordedUplink.read(what)
     if isinstance(what, Real) and not isinstance(what, bool):

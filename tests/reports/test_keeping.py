@@ -42,12 +42,10 @@ def test_a_report_is_built_from_copies(tmp_path: Path, write_history: Writer) ->
     assert [group.rule for group in report.comparison.groups] == ["fedavg", "fedhaw"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"not compressed", None])
-def test_a_damaged_copy_is_named(
-    tmp_path: Path, write_history: Writer, damage: bytes | None
-) -> None:
+@pytest.mark.parametrize("damage", [b"", b"not compressed"])
+def test_a_damaged_copy_is_named(tmp_path: Path, write_history: Writer, damage: bytes) -> None:
     write_history(tmp_path / "runs", rounds=4)
     (copy,) = keep_histories([tmp_path / "runs"], tmp_path / "kept")
-    copy.write_bytes(copy.read_bytes()[:-20] if damage is None else damage)
+    copy.write_bytes(damage)
     with pytest.raises(HistoryError, match=re.escape(str(copy))):
         History.read(copy)

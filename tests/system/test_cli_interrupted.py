@@ -50,7 +50,7 @@ def lines_without_times(history: Path) -> list[dict[str, Any]]:
 def test_a_sweep_killed_and_resumed_equals_one_that_was_not(tmp_path: Path) -> None:
     for name in ("killed", "whole"):
         (tmp_path / name).mkdir()
-    sweep = start(tmp_path / "killed", *SWEEP)
+    sweep = start(tmp_path / "killed", *SWEEP, "--jobs", "1")
     runs = tmp_path / "killed" / "out" / "runs"
     wait_for_rounds(runs / "fedhaw" / "seed-0" / "history.jsonl", 15)
     os.killpg(sweep.pid, signal.SIGKILL)

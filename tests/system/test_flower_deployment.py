@@ -120,6 +120,7 @@ def test_garbage_and_everybody_lost_and_a_node_killed_in_mid_round(
     assert rounds[4]["weights"] == weights[4]
 
 
+@pytest.mark.slow
 def test_a_supervised_run_whose_server_is_killed_is_started_again(
     three_nodes: Any, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import joblib
 import torch
+from joblib.externals.loky.backend import resource_tracker
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from numpy.typing import NDArray
 
@@ -151,6 +152,8 @@ def _results(orders: Iterator[Any], at_once: int) -> Any:
     parallel = joblib.Parallel(
         return_as="generator_unordered", pre_dispatch=at_once, batch_size=1, mmap_mode="c"
     )
+    # Starting loky's tracker of resources makes the thread hear again: so that comes first.
+    resource_tracker.ensure_running()
     with deaf_to_interrupts():
         return parallel(orders)
 

@@ -8,6 +8,7 @@ counts in nobody's accuracy, whichever rule is run.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -94,7 +95,7 @@ class Federation:
             settings["loss_rate"],
             settings["burst"],
             settings["hours"],
-            label_counts(dataset.y_train, parts, dataset.classes),
+            partial(label_counts, dataset.y_train, parts, dataset.classes),
         )
         module = initial_module(settings, dataset)
         layout = Layout.of(module, settings["buffers"])
