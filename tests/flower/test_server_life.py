@@ -35,18 +35,30 @@ def test_a_run_in_which_everybody_is_lost_stops_and_says_so(
     assert len(patient.train_metrics_clientapp) == 4
 
 
+def test_models_that_nobody_can_use_stop_it_as_well(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    grid = flower.Grid({n: flower.moving(str(n), float("nan")) for n in (1, 2)})
+    with pytest.raises(EverybodyLost, match="in the last 3 rounds"):
+        quiet(stop_when_lost=3).start(grid, arrays, num_rounds=10)
+
+
 def test_a_round_that_is_lost_now_and_then_stops_nothing(
     flower: SimpleNamespace, arrays: ArrayRecord
 ) -> None:
-    answers = flower.moving("1", 0.1)
+    def flaky(name: str) -> Any:
+        answers = flower.moving(name, 0.1)
 
-    def flaky(message: Message) -> Any:
-        if int(str(message.content["config"]["server-round"])) % 3:
-            return flower.failure(message, 2, "ValueError: no data")
-        return answers(message)
+        def answer(message: Message) -> Any:
+            if int(str(message.content["config"]["server-round"])) % 3:
+                return flower.failure(message, 2, "ValueError: no data")
+            return answers(message)
 
-    grid = flower.Grid({1: flaky, 2: flaky})
-    quiet(stop_when_lost=3, min_train_nodes=1).start(grid, arrays, num_rounds=9)
+        return answer
+
+    strategy = quiet(stop_when_lost=3)
+    strategy.start(flower.Grid({1: flaky("1"), 2: flaky("2")}), arrays, num_rounds=9)
+    assert [len(report.lost) for report in strategy.reports] == [2, 2, 0] * 3
 
 
 def test_a_reply_far_larger_than_a_model_is_refused(

@@ -230,6 +230,7 @@ class RuleStrategy(Strategy):
         self._bytes_sent = 0
         self._absent = 0
         self._running = False
+        self._lost_in_a_row = 0
         self._deadline = round_deadline
 
     @property
@@ -356,6 +357,7 @@ class RuleStrategy(Strategy):
         outcome = aggregator.aggregate(uploads)
         lost = {**uploads.lost, **outcome.refused}
         survivors = {c: v for c, v in uploads.contributions.items() if c not in lost}
+        self._lost_in_a_row = 0 if survivors or not self._questions else self._lost_in_a_row + 1
         events = list(uploads.events)
         if self._beside is not None:
             rounds = {c: v.asked or server_round for c, v in survivors.items()}
@@ -502,7 +504,7 @@ class RuleStrategy(Strategy):
     @contextmanager
     def _own(self) -> Iterator[None]:
         """The time of a run that this strategy's own `start` began, from nothing known."""
-        self.reports, self.cohorts, self._running = [], [], True
+        self.reports, self.cohorts, self._running, self._lost_in_a_row = [], [], True, 0
         self._aggregator.begin()
         self.roster.heard.clear()
         self._late.open.clear()
@@ -513,8 +515,7 @@ class RuleStrategy(Strategy):
 
     def _stop_if_all_are_lost(self) -> None:
         most = self.settings.stop_when_lost
-        last = self.reports[-most:] if most else []
-        if len(last) == most > 0 and not any(report.bytes.get("up") for report in last):
+        if most and self._lost_in_a_row >= most:
             raise EverybodyLost(
                 f"No client gave a usable model in the last {most} rounds; see the log for the "
                 "reasons, mend the clients and run again, which goes on from the checkpoint if "
