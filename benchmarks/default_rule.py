@@ -1,28 +1,32 @@
 """Is the default rule safe, fast and a judge of clients? Tables beside the rules a reviewer names.
 
-    python benchmarks/default_rule.py kinds long trust [--out FOLDER] [--only TEXT] [--seeds N]
-        [--rules TITLES] [--wisdm FILE] [--show]
+    python benchmarks/default_rule.py kinds long trust [--scale small] [--jobs N] [--out FOLDER]
+        [--only TEXT] [--seeds N] [--rules TITLES] [--wisdm FILE] [--show]
 
 - kinds: federations of many kinds over 40 rounds, without and with three sorts of losses.
 - long: a thousand rounds, of which the first 40 and 200 are tables of their own; with the deepest
   fall below FedAvg's accuracy of the same round once FedAvg has passed 60 %.
 - trust: some of ten clients are bad, 60 rounds.
 
-All three with three seeds is a night and more on two cores. Runs that are in FOLDER already are not
-repeated, and those that were stopped go on, so it can be stopped at any time; `--show` runs nothing
-and prints what is there. A cell is the accuracy at the end in %, averaged over the last three
-evaluations, and in parentheses the average over all rounds, over the seeds that were run. Below
-each table stand ranks, and differences with errors (`standings.py`).
+All three are about 550,000 rounds, of a sixth of a second each on one core: a night and more on
+two. `--scale small` is a third of that, with two seeds instead of three: of the long runs those at
+four of eight client updates, of the bad clients three of ten but not one, and no IID split. `--jobs
+2` runs two at a time. Runs that are in FOLDER already are not repeated, and those that were stopped
+go on, so it can be stopped at any time; all runs of a seed come before the next seed's. `--show`
+runs nothing and prints what is there. A cell is the accuracy at the end in %, averaged over the
+last three evaluations, and in parentheses the average over all rounds, over the seeds that were
+run. Below each table stand ranks, and differences with errors (`standings.py`).
 """
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+import joblib
 import numpy as np
 import standings
 from bad_clients import Attacked, poisoned
@@ -30,7 +34,9 @@ from numpy.typing import NDArray
 
 import fedhaw
 from fedhaw.data import Dataset, load, split
+from fedhaw.experiments.backends import processes
 from fedhaw.rules import Rule
+from fedhaw.rules.threads import limit_cores
 
 DEFAULT = "FedHAW-auto"
 BAD_CLIENTS = {0: (), 1: (2,), 3: (0, 2, 5)}
@@ -90,6 +96,8 @@ LONG: dict[str, dict[str, Any]] = {
     "Adam 0.001": ADAM | {"eta": 1e-3},
     "Adam 0.0001": ADAM | {"eta": 1e-4},
 }
+SMALL_LONG = ("SGD 0.1", "SGD 0.01", "SGD 0.001", "Adam 0.001")
+SEEDS = {"full": 3, "small": 2}
 HORIZONS = (40, 200, 1000)
 LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
 LOSSES = LETTERS_LOSSES | {
@@ -129,10 +137,11 @@ def kinds(wisdm: str | None) -> Iterator[Cell]:
         yield Cell(f"WISDM by person{loss}", str(wisdm), 40, WISDM | uplink, rules)
 
 
-def long() -> Iterator[Cell]:
+def long(small: bool) -> Iterator[Cell]:
     """The runs of a thousand rounds."""
+    updates = {name: LONG[name] for name in (SMALL_LONG if small else LONG)}
     for (name, settings), alpha, (loss, uplink) in product(
-        LONG.items(), (0.1, 1.0), LETTERS_LOSSES.items()
+        updates.items(), (0.1, 1.0), LETTERS_LOSSES.items()
     ):
         rules = rules_beside(settings["eta"], bool(uplink))
         chosen = {title: rules[title] for title in list(rules)[:4]}
@@ -140,15 +149,15 @@ def long() -> Iterator[Cell]:
         yield Cell(label, "mnist-5k", 1000, settings | uplink | {"alpha": alpha}, chosen)
 
 
-def trust() -> Iterator[Cell]:
+def trust(small: bool) -> Iterator[Cell]:
     """The federations with bad clients, and those same without them."""
     data = _mnist()
-    for kind, (alpha, how) in product(
-        ("none", "labels", "inputs", "flipped", *MULTIPLES),
-        ((1.0, "letter"), (0.1, "letter"), (1.0, "iid")),
-    ):
+    splits, counts = [(1.0, "letter"), (0.1, "letter")], [3]
+    if not small:
+        splits, counts = [*splits, (1.0, "iid")], [3, 1]
+    for kind, (alpha, how) in product(("none", "labels", "inputs", "flipped", *MULTIPLES), splits):
         parts = split(data, how, 10, alpha=alpha, seed=None)
-        for count in (0,) if kind == "none" else (3, 1):
+        for count in [0] if kind == "none" else counts:
             bad = BAD_CLIENTS[count]
             good = [part for k, part in enumerate(parts) if k not in bad]
             beside: dict[str, Rule[Any]] = {
@@ -288,26 +297,58 @@ def _remarks(runs: Mapping[str, Mapping[int, fedhaw.History]], rounds: int) -> s
     return "; ".join(said)
 
 
+def run_side_by_side(runs: Sequence[tuple[Evidence, Cell, str, int]], jobs: int) -> None:
+    """All runs, several at a time in processes of their own; each folder once."""
+    # The federation without the bad clients is the same for all kinds of them.
+    once = {
+        evidence.folder(cell, title, seed): (evidence, cell, title, seed)
+        for evidence, cell, title, seed in runs
+    }
+    with processes(jobs)([]):
+        joblib.Parallel(batch_size=1)(joblib.delayed(_work)(*run) for run in once.values())
+
+
+def _work(evidence: Evidence, cell: Cell, title: str, seed: int) -> None:
+    limit_cores(1)
+    evidence.run(cell, title, seed)
+
+
 def main() -> None:
     """Run what is missing, and print every table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="+", choices=["kinds", "long", "trust"])
+    parser.add_argument("--scale", choices=list(SEEDS), default="full")
+    parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time")
     parser.add_argument("--out", type=Path, default=Path("fedhaw-runs/default-rule"))
     parser.add_argument("--only", default="", help="only federations with this text in their name")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, help="default: 3, and 2 of the small scale")
     parser.add_argument("--rules", default="", help="titles with commas between; default: all")
     parser.add_argument("--wisdm", default=None, help="wisdm.npz, for the table kinds")
     parser.add_argument("--show", action="store_true", help="run nothing")
     args = parser.parse_args()
+    small, seeds = args.scale == "small", args.seeds or SEEDS[args.scale]
     titles = tuple(filter(None, args.rules.split(",")))
-    for table in args.tables:
-        evidence = Evidence(table, args.out, titles, args.seeds)
-        every = {"kinds": lambda: kinds(args.wisdm), "long": long, "trust": trust}[table]()
-        cells = [cell for cell in every if args.only in cell.name]
-        for seed, cell in () if args.show else product(range(args.seeds), cells):
-            for title in evidence.rules(cell):
-                evidence.run(cell, title, seed)
-        for rounds in HORIZONS if table == "long" else (cells[0].rounds,):
+    makers = {
+        "kinds": lambda: kinds(args.wisdm), "long": lambda: long(small),
+        "trust": lambda: trust(small),
+    }  # fmt: skip
+    tables = {
+        Evidence(table, args.out, titles, seeds): [
+            c for c in makers[table]() if args.only in c.name
+        ]
+        for table in args.tables
+    }
+    if not args.show:
+        runs = [
+            (evidence, cell, title, seed)
+            for seed in range(seeds)
+            for evidence, cells in tables.items()
+            for cell in cells
+            for title in evidence.rules(cell)
+        ]
+        run_side_by_side(runs, args.jobs)
+    for evidence, cells in tables.items():
+        for rounds in HORIZONS if evidence.table == "long" else {cell.rounds for cell in cells}:
             show(evidence, cells, rounds)
 
 
