@@ -4,9 +4,9 @@
     F       = sum_k s_k (w_k - w)                    over what arrived
     d       = F + sum_{k lost} s_k m_k               m_k: the client's last update, replayed
     A       = cos(F, v(t-1))
-    theta'  = theta + RATE (A + OFFSET)              three times that where it is below 0
+    theta'  = theta + RATE (A + OFFSET)              at least 0
     beta    = sqrt(share) sigmoid(theta')            share = sum of s_k over what arrived; at most
-                                                     1 - (1 - max(0, A)) |F| / (share RADIUS l)
+                                                     1 - (1 - |A|) |F| / (share RADIUS l)
     v       = beta v(t-1) + d
     c       = cos(d, w)
     gamma'  = LEAK gamma + GAIN max(0, 1 - 2 |c|) c  its sum within +-SCALING_LIMIT
@@ -21,9 +21,12 @@ numbers but P of them are ratios of lengths and cosines.
 
 - OFFSET: in the noise in which training ends F and v are at 90 to 105 degrees on average, though
   momentum still averages the noise away; only updates that turn back further count against it.
+- theta at least 0, beta 1/2: less momentum than that overshoots by nothing. Updates that turn back
+  all the same are the clients' own, too long for the landscape, and momentum damps those.
 - RADIUS l, l = |w(0)| or the first update's length if that is longer: what of the updates is not
-  along v may not add up to more. Clients that move far in every round, Adam's above all, need no
-  faster server. The length at the start, because such clients inflate the model.
+  along v may not add up to more; what is along it, or against it, is what v is there for. Clients
+  that move far in every round, Adam's above all, need no faster server. The length at the start,
+  because such clients inflate the model.
 - share: a lost client's update is replayed, times REPLAY for every round it stays away, and is
   stale; the less arrives, the less of it may add up.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
@@ -57,10 +60,9 @@ from fedhaw.rules.trust import Evidence
 
 RATE = 0.3
 OFFSET = 0.2
-TURNED_BACK = 3.0
 MOMENTUM_LIMIT = 0.9
-THETA_LIMITS = (-4.0, math.log(MOMENTUM_LIMIT / (1 - MOMENTUM_LIMIT)))
-RADIUS = 0.05
+THETA_LIMITS = (0.0, math.log(MOMENTUM_LIMIT / (1 - MOMENTUM_LIMIT)))
+RADIUS = 0.07
 GAIN = 0.25
 LEAK = 0.7
 SCALING_LIMIT = math.log(2.0)
@@ -142,7 +144,7 @@ class FedHAWAuto:
         "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
     )
 
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         if self.without is not None and self.without not in PARTS:
@@ -236,10 +238,9 @@ def _coefficients(
     gamma, theta, momentum = LEAK * state.gamma, state.theta, 0.0
     if state.velocity is not None and min(fresh, before) > noise:
         agreement = inner[1, 2] / (fresh * before)
-        step = RATE * (agreement + OFFSET)
         least, most = THETA_LIMITS
-        theta = min(max(theta + (step if step > 0 else TURNED_BACK * step), least), most)
-        astray = (1.0 - max(0.0, agreement)) * fresh
+        theta = min(max(theta + RATE * (agreement + OFFSET), least), most)
+        astray = (1.0 - abs(agreement)) * fresh
         within = 1.0 - astray / (share * RADIUS * state.start) if state.start > 0 else 0.0
         momentum = max(0.0, min(math.sqrt(share) / (1.0 + math.exp(-theta)), within))
     if without == "momentum":
