@@ -27,8 +27,10 @@ numbers but P of them are ratios of lengths and cosines.
   along v may not add up to more; what is along it, or against it, is what v is there for. Clients
   that move far in every round, Adam's above all, need no faster server. The length at the start,
   because such clients inflate the model.
-- share: a lost client's update is replayed, times REPLAY for every round it stays away, and is
-  stale; the less arrives, the less of it may add up.
+- REPLAY: what a lost client would send is taken to be what it sent last, fading by this factor for
+  every round it stays away. So one update counts four times at the most: clients that move to
+  their own optimum in a round would be carried far beyond it otherwise.
+- share: a replayed update is stale; the less arrives, the less of it may add up.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
   replayed, and v, in which it still is, starts afresh.
 - Until a verdict is reached, which takes rounds, nobody shouts: an update more than LONG times as
@@ -66,7 +68,7 @@ RADIUS = 0.07
 GAIN = 0.25
 LEAK = 0.7
 SCALING_LIMIT = math.log(2.0)
-REPLAY = 0.9
+REPLAY = 0.75
 LONG = 6.0
 ROUNDING = 4.0
 
