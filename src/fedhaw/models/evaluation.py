@@ -104,10 +104,10 @@ class Evaluator:
                 torch.set_num_threads(1)  # of the Python thread that says so
             flat = idle.pop()
             flat.start(model)
-            module, device = flat.module.eval(), flat.vector.device
+            flat.module.eval()
             with torch.inference_mode():
                 for number, part in waiting:
-                    found[number] = module(part.to(device))
+                    found[number] = flat(part.to(flat.vector.device))
 
         share_out(work, len(idle))
         if several:

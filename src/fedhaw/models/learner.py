@@ -118,7 +118,7 @@ class ModuleLearner:
     def _differentiate(self, x: Tensor, y: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
         """The batch's loss, and its gradient; None for a parameter that took no part."""
         with torch.enable_grad():
-            loss = self._loss(self._flat.module(x), y)
+            loss = self._loss(self._flat(x), y)
             # Not `backward`: it would add to gradients that first have to be set to zero.
             gradients = torch.autograd.grad(loss, self._leaves, allow_unused=True)
         return loss.detach().reshape(1) * len(y), gradients

@@ -70,7 +70,8 @@ def _flattens_images(layer: nn.Module) -> bool:
 
 
 def _is_hooked(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    return bool(hooks) or "forward" in vars(module)  # such as `fedhaw.models.precision` puts there
 
 
 def transpose_first_layer(sizes: Sequence[int], model: Tensor, out: Tensor, back: bool) -> None:

@@ -227,6 +227,16 @@ class Settings(TypedDict, total=False):
             panel="Training",
         ),
     ]
+    precision: Annotated[
+        Literal["float32", "bfloat16"],
+        Setting(
+            help="In which precision the model's products are formed; its parameters and the "
+            "server's sums are float32 in any case.",
+            default="float32",
+            panel="Training",
+            later=True,
+        ),
+    ]
     input_scale: Annotated[
         InputScale,
         Setting(

@@ -15,6 +15,7 @@ from fedhaw.data import Dataset, beginning, load, split, with_noisy_clients
 from fedhaw.errors import FedhawError, named, words_of
 from fedhaw.models import EvaluationMetric, Evaluator, Layout, Loss, build
 from fedhaw.models.layout import EVALUATION_BATCH
+from fedhaw.models.precision import in_bfloat16
 from fedhaw.settings import SETTINGS, FederationSettings
 from fedhaw.simulation.errors import InvalidSimulation
 
@@ -67,7 +68,12 @@ def shared_out(
 
 
 def initial_module(settings: FederationSettings, dataset: Dataset) -> nn.Module:
-    """The model as it is before the first round; depends on the seed alone."""
+    """The model as it is before the first round; its values depend on the seed alone."""
+    module = _seeded_module(settings, dataset)
+    return in_bfloat16(module) if settings["precision"] == "bfloat16" else module
+
+
+def _seeded_module(settings: FederationSettings, dataset: Dataset) -> nn.Module:
     model = settings["model"]
     if isinstance(model, nn.Module):
         return model
