@@ -25,7 +25,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedhaw.data.dataset import Dataset, from_arrays, from_table
-from fedhaw.data.errors import DataError
+from fedhaw.data.errors import DataError, reading
 
 DIVIDED: Final = ("x_train", "y_train", "x_test", "y_test")
 TABLE: Final = ("x", "y")
@@ -104,21 +104,13 @@ def read_npz(path: Path, keys: Collection[str] | None = None) -> dict[str, NDArr
         DataError: it is missing, damaged, promises more than it holds, or holds pickled objects.
     """
     arrays = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist():
-                key = entry.filename.removesuffix(".npy")
-                if keys is None or key in keys:
-                    with archive.open(entry) as file:
-                        arrays[key] = _read_entry(file, entry, path)
-    except DataError:
-        raise
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except _DAMAGE as error:
-        raise DataError(
-            f"{path} is damaged or not an .npz file ({error}); write it again with np.savez."
-        ) from error
+    again = "is damaged or not an .npz file ({}); write it again with np.savez."
+    with reading(path, *_DAMAGE, damaged=again), zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            key = entry.filename.removesuffix(".npy")
+            if keys is None or key in keys:
+                with archive.open(entry) as file:
+                    arrays[key] = _read_entry(file, entry, path)
     return arrays
 
 

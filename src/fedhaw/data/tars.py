@@ -1,20 +1,41 @@
-"""Tar archives are read member by member and never unpacked; this says which are refused."""
+"""Tar archives, which are read member by member and never unpacked to disk."""
 
 import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
-from fedhaw.data.errors import DataError
+from fedhaw.data.errors import DataError, reading
 
 
-def refuse_outside(member: tarfile.TarInfo, path: Path) -> None:
-    """A check of an archive: a hostile one, which names a place outside itself, is refused.
+@contextmanager
+def opened(path: Path, mode: Literal["r", "r:"] = "r") -> Iterator[tarfile.TarFile]:
+    """An archive that is read in the block.
+
+    Args:
+        path: the archive.
+        mode: "r:" for one that must not be compressed.
 
     Raises:
-        DataError: the member's name is absolute or climbs up, or it is a link or a device.
+        DataError: it cannot be read, or is damaged.
     """
-    place = Path(member.name)
-    if place.is_absolute() or ".." in place.parts or not (member.isfile() or member.isdir()):
-        raise DataError(
-            f"{path} holds {member.name!r}, which is a link or lies outside the archive; "
-            "replace it by the published file."
-        )
+    with reading(path, tarfile.TarError, EOFError, zlib.error), tarfile.open(path, mode) as archive:
+        yield archive
+
+
+def members(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
+    """The members of an archive; a hostile one, which names a place outside itself, is refused.
+
+    Raises:
+        DataError: a member's name is absolute or climbs up, or it is a link or a device.
+    """
+    for member in archive:
+        place = Path(member.name)
+        if place.is_absolute() or ".." in place.parts or not (member.isfile() or member.isdir()):
+            raise DataError(
+                f"{path} holds {member.name!r}, which is a link or lies outside the archive; "
+                "replace it by the published file."
+            )
+        yield member
