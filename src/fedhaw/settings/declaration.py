@@ -8,6 +8,7 @@ here. To add a setting: declare it below, use it, and write the table anew with
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypedDict, get_args, get_type_hints
 
 from fedhaw.data import SPLITS
@@ -45,6 +46,10 @@ else:  # what a file or a flag can say; torch is not needed for that
 SEED = 2**32 - 1
 """The largest seed that every generator takes."""
 
+_training = partial(Setting, panel="Training")
+_steps = partial(_training, told_by="client_update")
+_machine = partial(Setting, panel="Machine", place_only=True)
+_sweep = partial(Setting, panel="Sweep", place_only=True)
 
 EngineName: TypeAlias = Literal["auto", "sequential", "processes", "stacked"]
 """Who trains the clients; `fedhaw.simulation.engines` has the class of each."""
@@ -56,7 +61,7 @@ class Settings(TypedDict, total=False):
     data_dir: Annotated[
         Folder | None,
         Setting(
-            help="Folder to look for data in first; then $FEDHAW_DATA and a cache folder.",
+            "Folder to look for data in first; then $FEDHAW_DATA and a cache folder.",
             default_text="none",
             place_only=True,
         ),
@@ -64,7 +69,7 @@ class Settings(TypedDict, total=False):
     train_samples: Annotated[
         int | None,
         Setting(
-            help="Use only so many training samples, the first ones.",
+            "Use only so many training samples, the first ones.",
             default_text="all",
             at_least=1,
             told_by="data",
@@ -73,8 +78,8 @@ class Settings(TypedDict, total=False):
     split: Annotated[
         SplitSource,
         Setting(
-            help=f"Who holds which samples: {', '.join(SPLITS)}, or FILE.npz.",
-            default="letter",
+            f"Who holds which samples: {', '.join(SPLITS)}, or FILE.npz.",
+            "letter",
             known="fedhaw.data:SPLITS",
             objects="an array of sample indices for each client",
         ),
@@ -82,7 +87,7 @@ class Settings(TypedDict, total=False):
     split_seed: Annotated[
         int | None,
         Setting(
-            help="The seed of the split.",
+            "The seed of the split.",
             default_text="1 for letter, as there, else 0",
             at_least=0,
             at_most=SEED,
@@ -91,17 +96,17 @@ class Settings(TypedDict, total=False):
     alpha: Annotated[
         float,
         Setting(
-            help="D_alpha of the splits letter and dirichlet: how unevenly classes are spread; "
+            "D_alpha of the splits letter and dirichlet: how unevenly classes are spread; "
             "smaller is more uneven.",
-            default=0.1,
+            0.1,
             above=0,
         ),
     ]
     clients: Annotated[
         int | None,
         Setting(
-            help="K, how many clients there are.",
-            default=10,
+            "K, how many clients there are.",
+            10,
             default_text="10, or as many as the holders or the file of the split",
             at_least=1,
         ),
@@ -109,35 +114,20 @@ class Settings(TypedDict, total=False):
     min_size: Annotated[
         int,
         Setting(
-            help="Fewest samples of a client, in the split dirichlet.",
-            default=10,
-            at_least=1,
-            told_by="parts",
+            "Fewest samples of a client, in the split dirichlet.", 10, at_least=1, told_by="parts"
         ),
     ]
     shards_per_client: Annotated[
-        int,
-        Setting(
-            help="Shards of each client, in the split shards.",
-            default=2,
-            at_least=1,
-            told_by="parts",
-        ),
+        int, Setting("Shards of each client, in the split shards.", 2, at_least=1, told_by="parts")
     ]
     noisy_clients: Annotated[
         int,
-        Setting(
-            help="How many clients hold random labels.",
-            default=0,
-            at_least=0,
-            told_by="data",
-            later=True,
-        ),
+        Setting("How many clients hold random labels.", 0, at_least=0, told_by="data", later=True),
     ]
     cohort: Annotated[
         int | None,
         Setting(
-            help="How many clients take part in a round, drawn anew each time.",
+            "How many clients take part in a round, drawn anew each time.",
             default_text="all",
             at_least=1,
         ),
@@ -145,10 +135,10 @@ class Settings(TypedDict, total=False):
     uplink: Annotated[
         UplinkSource | None,
         Setting(
-            help="How uploads get lost: letter (independently), bursty (Gilbert-Elliott), by-label "
+            "How uploads get lost: letter (independently), bursty (Gilbert-Elliott), by-label "
             "(most where a client holds the first class), hourly (all clients at once), or "
             "FILE.csv, a trace of lost uploads.",
-            default="letter",
+            "letter",
             known="fedhaw.uplink:KINDS",
             objects="a number, which is the loss_rate of letter, or an uplink of your own",
         ),
@@ -156,10 +146,10 @@ class Settings(TypedDict, total=False):
     loss_rate: Annotated[
         float,
         Setting(
-            help="p_e of the uplink letter, where each client's uploads are lost with a "
+            "p_e of the uplink letter, where each client's uploads are lost with a "
             "probability of its own, up to this; or the share of all uploads that bursty loses; or "
             "the largest loss probability of a client in by-label and, at the best hour, hourly.",
-            default=0.0,
+            0.0,
             at_least=0,
             at_most=1,
             told_by="uplink",
@@ -168,8 +158,8 @@ class Settings(TypedDict, total=False):
     burst: Annotated[
         float,
         Setting(
-            help="Mean rounds of a burst of losses, in the uplink bursty.",
-            default=3.0,
+            "Mean rounds of a burst of losses, in the uplink bursty.",
+            3.0,
             at_least=1,
             told_by="uplink",
         ),
@@ -177,10 +167,10 @@ class Settings(TypedDict, total=False):
     hours: Annotated[
         Hours,
         Setting(
-            help="How clients are available over every 20 rounds, in the uplink hourly: sine (70 % "
+            "How clients are available over every 20 rounds, in the uplink hourly: sine (70 % "
             "on average), steps (ten rounds all, ten rounds 40 %), or cut (as sine, but not at "
             "all below 25 %).",
-            default="sine",
+            "sine",
             told_by="uplink",
             later=True,
         ),
@@ -188,17 +178,17 @@ class Settings(TypedDict, total=False):
     stand_in: Annotated[
         Literal["global", "last", "none"],
         Setting(
-            help="What takes the place of a lost upload: the global model, the client's last one "
+            "What takes the place of a lost upload: the global model, the client's last one "
             "that arrived, or none.",
-            default="global",
+            "global",
         ),
     ]
     length_limit: Annotated[
         float,
         Setting(
-            help="How many times as long as usual an update may be before it is refused and counts "
+            "How many times as long as usual an update may be before it is refused and counts "
             "as lost; 0 refuses none.",
-            default=LIMIT,
+            LIMIT,
             above=1,
             besides=0,
             later=True,
@@ -207,25 +197,20 @@ class Settings(TypedDict, total=False):
     ]
     model: Annotated[
         ModelSource,
-        Setting(
-            help="The model: mlp, mlp-W-W, logistic, cnn, resnet18, resnet18-W or head, where W is "
+        _training(
+            "The model: mlp, mlp-W-W, logistic, cnn, resnet18, resnet18-W or head, where W is "
             "a width, or your own, file.py:Name.",
-            default="mlp",
+            "mlp",
             by_data={"cifar10": "resnet18", "stanford-dogs": "head"},
             same_values={"mlp-128-128": "mlp"},
             known="fedhaw.models:MODELS",
-            panel="Training",
             objects="a torch module, whose values are the initial model, or a function that makes "
             "one, called with torch seeded by seed",
         ),
     ]
     buffers: Annotated[
         Literal["batch", "average"],
-        Setting(
-            help="Batch norm's statistics: of the batch, or averaged over clients.",
-            default="batch",
-            panel="Training",
-        ),
+        _training("Batch norm's statistics: of the batch, or averaged over clients.", "batch"),
     ]
     precision: Annotated[
         Literal["float32", "bfloat16"],
@@ -239,221 +224,152 @@ class Settings(TypedDict, total=False):
     ]
     input_scale: Annotated[
         InputScale,
-        Setting(
-            help="How pixels become inputs: alike in training and test (matched), or as the "
+        _training(
+            "How pixels become inputs: alike in training and test (matched), or as the "
             "letter's authors did it.",
-            default="matched",
-            panel="Training",
+            "matched",
         ),
     ]
     also_scales: Annotated[
         Sequence[InputScale] | InputScale,
-        Setting(
-            help="Further input scales on which the model is evaluated.",
-            default=(),
-            default_text="none",
-            panel="Training",
-        ),
+        _training("Further input scales on which the model is evaluated.", (), default_text="none"),
     ]
     rounds: Annotated[
         int,
-        Setting(
-            help="T, how many rounds; a finished run may be called again with more.",
-            default=200,
+        _training(
+            "T, how many rounds; a finished run may be called again with more.",
+            200,
             by_data={"mnist-5k": 40, "cifar10": 50, "stanford-dogs": 100},
             at_least=1,
-            panel="Training",
         ),
     ]
     epochs: Annotated[
         int,
-        Setting(
-            help="Passes over its own samples that a client makes in a round.",
-            default=1,
+        _steps(
+            "Passes over its own samples that a client makes in a round.",
+            1,
             by_data={"cifar10": 10, "stanford-dogs": 10},
             at_least=1,
-            panel="Training",
-            told_by="client_update",
         ),
     ]
     batch: Annotated[
-        int,
-        Setting(
-            help="Samples in a training step.",
-            default=64,
-            by_data={"mnist-5k": 32},
-            at_least=1,
-            panel="Training",
-            told_by="client_update",
-        ),
+        int, _steps("Samples in a training step.", 64, by_data={"mnist-5k": 32}, at_least=1)
     ]
     eta: Annotated[
         float,
-        Setting(
-            help="The clients' learning rate.",
-            default=1e-3,
+        _steps(
+            "The clients' learning rate.",
+            1e-3,
             by_data={"mnist-5k": 1e-2, "cifar10": 1e-1, "stanford-dogs": 5e-5},
             above=0,
-            panel="Training",
-            told_by="client_update",
         ),
     ]
     client_update: Annotated[
         UpdateSource,
-        Setting(
-            help="What a client does: sgd, sgd-wd, adam; fedprox, scaffold, feddyn, fednova, also "
+        _training(
+            "What a client does: sgd, sgd-wd, adam; fedprox, scaffold, feddyn, fednova, also "
             "over another one, such as fedprox+adam; or your own, file.py:Name.",
-            default="sgd",
+            "sgd",
             by_data={"cifar10": "sgd-wd", "stanford-dogs": "adam"},
             known="fedhaw.clients:UPDATES",
-            panel="Training",
             objects="a LocalUpdate, or an algorithm or a function of your own",
         ),
     ]
     optimizer: Annotated[UpdateSource, Setting(same_as="client_update")]
     mu: Annotated[
-        float,
-        Setting(
-            help="FedProx's coefficient, where client_update has fedprox.",
-            default=1e-3,
-            at_least=0,
-            panel="Training",
-            told_by="client_update",
-        ),
+        float, _steps("FedProx's coefficient, where client_update has fedprox.", 1e-3, at_least=0)
     ]
     feddyn_alpha: Annotated[
         float,
-        Setting(
-            help="FedDyn's alpha, where client_update has feddyn: how strongly clients are held to "
+        _steps(
+            "FedDyn's alpha, where client_update has feddyn: how strongly clients are held to "
             "the global model.",
-            default=0.01,
+            0.01,
             at_least=0,
-            panel="Training",
-            told_by="client_update",
             later=True,
         ),
     ]
     weight_decay: Annotated[
         float | None,
-        Setting(
-            help="Weight decay in place of the client update's own.",
+        _steps(
+            "Weight decay in place of the client update's own.",
             default_text="the client update's own",
             at_least=0,
-            panel="Training",
-            told_by="client_update",
         ),
     ]
     momentum: Annotated[
         float,
-        Setting(
-            help="The momentum of the clients' SGD.",
-            default=0.0,
-            at_least=0,
-            at_most=0.9999,
-            panel="Training",
-            told_by="client_update",
-            later=True,
-        ),
+        _steps("The momentum of the clients' SGD.", 0.0, at_least=0, at_most=0.9999, later=True),
     ]
     clip: Annotated[
         float,
-        Setting(
-            help="The longest gradient of a client's step, longer ones being shortened to it; 0 "
+        _steps(
+            "The longest gradient of a client's step, longer ones being shortened to it; 0 "
             "leaves all as they are.",
-            default=0.0,
+            0.0,
             at_least=0,
-            panel="Training",
-            told_by="client_update",
             later=True,
         ),
     ]
     eta_decay: Annotated[
         float,
-        Setting(
-            help="By which the clients' learning rate is multiplied after every round.",
-            default=1.0,
+        _steps(
+            "By which the clients' learning rate is multiplied after every round.",
+            1.0,
             at_least=0,
             at_most=1,
-            panel="Training",
-            told_by="client_update",
             later=True,
         ),
     ]
     evaluate_every: Annotated[
         int,
-        Setting(
-            help="Rounds between two evaluations; the last round is always evaluated.",
-            default=1,
-            at_least=1,
-            panel="Training",
+        _training(
+            "Rounds between two evaluations; the last round is always evaluated.", 1, at_least=1
         ),
     ]
     metrics: Annotated[
         MetricSource,
-        Setting(
-            help="Further evaluation metrics of your own, file.py:Name: functions of all outputs "
+        _training(
+            "Further evaluation metrics of your own, file.py:Name: functions of all outputs "
             "and all labels of the test set that return a number.",
-            default=(),
+            (),
             default_text="none",
-            panel="Training",
             objects="such functions by name",
             later=True,
         ),
     ]
     per_client_accuracy: Annotated[
         bool,
-        Setting(
-            help="Also evaluate the global model on each client's own samples: mean, worst and "
-            "spread.",
-            default=False,
-            panel="Training",
+        _training(
+            "Also evaluate the global model on each client's own samples: mean, worst and spread.",
+            False,
             later=True,
         ),
     ]
     seed: Annotated[
-        int,
-        Setting(
-            help="The seed of everything random but the split.",
-            default=0,
-            at_least=0,
-            at_most=SEED,
-            panel="Training",
-        ),
+        int, _training("The seed of everything random but the split.", 0, at_least=0, at_most=SEED)
     ]
     engine: Annotated[
         EngineName,
-        Setting(
-            help="Who trains the clients: sequential and processes give the same bits, stacked the "
+        _machine(
+            "Who trains the clients: sequential and processes give the same bits, stacked the "
             "same up to rounding; auto picks the one that is probably fastest.",
-            default="auto",
-            panel="Machine",
-            place_only=True,
+            "auto",
         ),
     ]
     workers: Annotated[
         int | None,
-        Setting(
-            help="Worker processes of the engine processes.",
-            default_text="one a core",
-            at_least=1,
-            panel="Machine",
-            place_only=True,
+        _machine(
+            "Worker processes of the engine processes.", default_text="one a core", at_least=1
         ),
     ]
     device: Annotated[
-        DeviceSource,
-        Setting(
-            help="Where to compute: cpu, cuda, ...",
-            default="cpu",
-            panel="Machine",
-            objects="a torch.device",
-            place_only=True,
-        ),
+        DeviceSource, _machine("Where to compute: cpu, cuda, ...", "cpu", objects="a torch.device")
     ]
     deadline: Annotated[
         float | None,
         Setting(
-            help="Seconds after which a client's model is too late; such a run is not repeatable.",
+            "Seconds after which a client's model is too late; such a run is not repeatable.",
             default_text="none",
             above=0,
             panel="Machine",
@@ -461,13 +377,7 @@ class Settings(TypedDict, total=False):
     ]
     checkpoint_every: Annotated[
         int,
-        Setting(
-            help="Rounds between two checkpoints; there is always one at the end.",
-            default=10,
-            at_least=1,
-            panel="Machine",
-            place_only=True,
-        ),
+        _machine("Rounds between two checkpoints; there is always one at the end.", 10, at_least=1),
     ]
 
 
@@ -477,9 +387,9 @@ class FederationSettings(Settings, total=False):
     data: Annotated[
         DataSource,
         Setting(
-            help=f"The data set: {', '.join(data_names())} (mnist-5k needs no download), FILE.npz, "
+            f"The data set: {', '.join(data_names())} (mnist-5k needs no download), FILE.npz, "
             "or a function of your own, file.py:Name.",
-            default="mnist-5k",
+            "mnist-5k",
             known="fedhaw.data:names",
             objects="a fedhaw.data.Dataset",
         ),
@@ -491,32 +401,26 @@ class SweepSettings(TypedDict, total=False):
 
     jobs: Annotated[
         int | None,
-        Setting(
-            help="How many runs at a time, a core each; the results are the same, bit for bit.",
+        _sweep(
+            "How many runs at a time, a core each; the results are the same, bit for bit.",
             default_text="whatever is fastest for the sweep",
             at_least=1,
             at_most=1024,
-            panel="Sweep",
-            place_only=True,
         ),
     ]
     devices: Annotated[
         str | None,
-        Setting(
-            help="Devices that runs are handed in turn, such as cuda:0,cuda:1; a run at a time on "
+        _sweep(
+            "Devices that runs are handed in turn, such as cuda:0,cuda:1; a run at a time on "
             "each, where jobs does not say otherwise.",
             default_text="the device of the federation",
-            panel="Sweep",
-            place_only=True,
         ),
     ]
     cluster: Annotated[
         str | None,
-        Setting(
-            help="A cluster that computes the runs: dask://HOST:PORT, ray://HOST:PORT, or ray.",
+        _sweep(
+            "A cluster that computes the runs: dask://HOST:PORT, ray://HOST:PORT, or ray.",
             default_text="this machine",
-            panel="Sweep",
-            place_only=True,
         ),
     ]
 

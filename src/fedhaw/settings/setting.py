@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Literal, Self, TypeAlias, Union, get_args, get_origin
@@ -28,7 +28,7 @@ class InvalidSetting(FedhawError, ValueError):
     """A setting that does not exist or cannot have this value; the sentence names its place."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Setting:
     """The declaration of a setting; its name and type stand where it is declared.
 
@@ -61,6 +61,7 @@ class Setting:
 
     help: str = ""
     default: object = None
+    _: KW_ONLY
     by_data: Mapping[str, object] = field(default_factory=dict)
     default_text: str = ""
     at_least: float | None = None
