@@ -6,7 +6,7 @@ number for a single seed. Rounds are counted from 1: "after 12 rounds" is the re
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -103,20 +103,24 @@ class Group:
 
     def final(self, metric: Metric = ACCURACY) -> Spread:
         """Over seeds, of the last value that was measured."""
-        return Spread.of([_last(row) for row in self.values(metric)])
+        return self._over_seeds(metric, lambda known: known[-1])
 
     def best(self, metric: Metric = ACCURACY) -> Spread:
         """Over seeds, of the best value of each run."""
-        pick = np.nanmin if metric.better == "lower" else np.nanmax
-        return Spread.of([pick(row) for row in self.values(metric) if np.isfinite(row).any()])
+        return self._over_seeds(metric, np.min if metric.better == "lower" else np.max)
 
     def mean(self, metric: Metric = ACCURACY) -> Spread:
         """Over seeds, of each run's mean over its rounds."""
-        return Spread.of([_mean(row) for row in self.values(metric)])
+        return self._over_seeds(metric, np.mean)
 
     def total(self, metric: Metric) -> Spread:
         """Over seeds, of each run's sum over its rounds; nothing where nothing was recorded."""
-        return Spread.of([np.nansum(row) for row in self.values(metric) if np.isfinite(row).any()])
+        return self._over_seeds(metric, np.sum)
+
+    def _over_seeds(self, metric: Metric, of_run: Callable[[Vector], float]) -> Spread:
+        """Over seeds, of a number made of all that was measured in a run."""
+        known = [row[np.isfinite(row)] for row in self.values(metric)]
+        return Spread.of([of_run(row) for row in known if row.size])
 
     def reach(self, target: float) -> Reach:
         """When each seed first reached the target; seconds are of training and aggregation."""
@@ -298,13 +302,3 @@ def _same_split(runs: Sequence[History]) -> bool:
     return all(
         run.clients == first.clients and run.run.clients == first.run.clients for run in runs
     )
-
-
-def _last(row: Vector) -> float:
-    finite = row[np.isfinite(row)]
-    return float(finite[-1]) if finite.size else math.nan
-
-
-def _mean(row: Vector) -> float:
-    finite = row[np.isfinite(row)]
-    return float(finite.mean()) if finite.size else math.nan

@@ -91,13 +91,12 @@ def measured(name: str) -> Metric:
     title, notation, better = _TITLES.get(name) or _TITLES.get(base) or (base, ANY, None)
     if scale and name not in _TITLES:
         title += f", {scale} scale"
-    return Metric(
-        name,
-        title,
-        notation,
-        lambda run: run.series(lambda record: record.evaluation.get(name)),
-        better,
-    )
+    return Metric(name, title, notation, _recorded("evaluation", name), better)
+
+
+def _recorded(place: str, key: str) -> Callable[[History], Vector]:
+    """What reads, round by round, the number under a key of one of a record's mappings."""
+    return lambda run: run.series(lambda record: getattr(record, place).get(key))
 
 
 def learnt(name: str) -> tuple[Metric, Metric]:
@@ -141,24 +140,8 @@ CLIENT_LOSS = Metric(
     "client_loss", "Clients' training loss", PLAIN, lambda run: run.series(_client_loss), "lower"
 )
 LOST = Metric("lost", "Lost uploads", COUNT, lambda run: run.lost.astype(np.float64))
-SERVER = Metric(
-    "server",
-    "Server time",
-    MILLISECONDS,
-    lambda run: run.series(lambda record: record.seconds.get("aggregate")),
-    "lower",
-)
-TRAIN = Metric(
-    "train",
-    "Training time",
-    SECONDS,
-    lambda run: run.series(lambda record: record.seconds.get("train")),
-    "lower",
-)
-BYTES_UP = Metric(
-    "up", "Sent up", MEGABYTES, lambda run: run.series(lambda record: record.bytes.get("up"))
-)
-BYTES_DOWN = Metric(
-    "down", "Sent down", MEGABYTES, lambda run: run.series(lambda record: record.bytes.get("down"))
-)
+SERVER = Metric("server", "Server time", MILLISECONDS, _recorded("seconds", "aggregate"), "lower")
+TRAIN = Metric("train", "Training time", SECONDS, _recorded("seconds", "train"), "lower")
+BYTES_UP = Metric("up", "Sent up", MEGABYTES, _recorded("bytes", "up"))
+BYTES_DOWN = Metric("down", "Sent down", MEGABYTES, _recorded("bytes", "down"))
 COSTS = (LOST, SERVER, TRAIN, BYTES_UP, BYTES_DOWN)

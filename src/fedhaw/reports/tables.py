@@ -1,9 +1,9 @@
 """One table, whatever it is written as: every number is turned into text here and nowhere else."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from fedhaw.reports.comparison import Comparison, Group, Spread
 from fedhaw.reports.metrics import (
@@ -136,6 +136,10 @@ def _ranked(column: Column, cells: list[Cell]) -> list[Cell]:
     ]
 
 
+_Filled: TypeAlias = tuple[Column, Callable[[Group], Value]]
+"""A column, and what stands in it for a group."""
+
+
 def comparison_table(
     comparison: Comparison,
     target: float | None = None,
@@ -156,75 +160,67 @@ def comparison_table(
         target = comparison.target()
     further = [m for m in comparison.measured if m.key.partition("/")[0] not in DEFAULTS]
     scales = [m for m in comparison.measured if m.key.startswith(f"{ACCURACY.key}/")]
-    learnt = () if brief else comparison.learnt
-    columns = [
-        Column("Rule"),
-        Column("Final accuracy", PERCENT, "higher", spread=True),
-        *(_final(metric) for metric in scales),
+    columns: list[_Filled] = [
+        (Column("Rule"), lambda group: group.label),
+        (Column("Final accuracy", PERCENT, "higher", spread=True), Group.final),
+        *map(_final, scales),
     ]
     if not brief:
         columns += [
-            Column("Best accuracy", PERCENT, "higher", spread=True),
-            Column("Mean over rounds", PERCENT, "higher", spread=True),
+            (Column("Best accuracy", PERCENT, "higher", spread=True), Group.best),
+            (Column("Mean over rounds", PERCENT, "higher", spread=True), Group.mean),
         ]
-    columns += [_final(metric) for metric in (*further, *learnt)]
+    columns += map(_final, further if brief else (*further, *comparison.learnt))
     if target is not None:
-        reached = f"{target * 100:g} %"
-        columns += [
-            Column(f"Rounds to {reached}", COUNT, "lower", spread=not brief),
-            Column(f"Time to {reached}", SECONDS, "lower"),
-        ]
+        columns += _reach(target, brief)
     columns += [
-        Column("Server per round", MILLISECONDS, "lower"),
-        Column("Training per round", SECONDS),
-        Column("Sent up", MEGABYTES),
+        (Column("Server per round", MILLISECONDS, "lower"), lambda group: group.mean(SERVER)),
+        (Column("Training per round", SECONDS), lambda group: group.mean(TRAIN)),
+        (Column("Sent up", MEGABYTES), lambda group: group.total(BYTES_UP)),
     ]
     if not brief:
-        columns.append(Column("Sent down", MEGABYTES))
+        columns.append((Column("Sent down", MEGABYTES), lambda group: group.total(BYTES_DOWN)))
     if comparison.loses_uploads:
-        columns.append(Column("Lost uploads per round", Notation(decimals=2)))
-    columns += [Column("Seeds")] if brief else [Column("Rounds"), Column("Seeds")]
-
-    rows = tuple(
-        (
-            group.label,
-            group.final(),
-            *(group.final(metric) for metric in scales),
-            *(() if brief else (group.best(), group.mean())),
-            *(group.final(metric) for metric in (*further, *learnt)),
-            *(() if target is None else _reach(group, target)),
-            group.mean(SERVER),
-            group.mean(TRAIN),
-            group.total(BYTES_UP),
-            *(() if brief else (group.total(BYTES_DOWN),)),
-            *((group.mean(LOST),) if comparison.loses_uploads else ()),
-            *(() if brief else (float(len(group.rounds)),)),
-            float(len(group.runs)),
-        )
-        for group in comparison.groups
-    )
-    return Table(tuple(columns), rows, title, notice, notes=_notes(comparison, target))
+        per_round = Column("Lost uploads per round", Notation(decimals=2))
+        columns.append((per_round, lambda group: group.mean(LOST)))
+    if not brief:
+        columns.append((Column("Rounds"), lambda group: float(len(group.rounds))))
+    columns.append((Column("Seeds"), lambda group: float(len(group.runs))))
+    rows = [tuple(fill(group) for _, fill in columns) for group in comparison.groups]
+    heads = tuple(column for column, _ in columns)
+    return Table(heads, tuple(rows), title, notice, notes=_notes(comparison, target))
 
 
-def _final(metric: Metric) -> Column:
+def _final(metric: Metric) -> _Filled:
     """The column of a metric's last value."""
     base, _, scale = metric.key.partition("/")
     title = metric.title
     if metric.better is not None:  # one of fedhaw's own, whose title begins a line elsewhere
         title = title[0].lower() + title[1:]
     heading = f"Final, {scale} scale" if base == ACCURACY.key else f"Final {title}"
-    return Column(heading, metric.notation, metric.better, spread=True)
+    column = Column(heading, metric.notation, metric.better, spread=True)
+    return column, lambda group: group.final(metric)
 
 
-def _reach(group: Group, target: float) -> Sequence[Value]:
-    reach = group.reach(target)
-    if reach.reached == reach.seeds:
-        return reach.rounds, reach.seconds
-    if not reach.reached:
-        return None, None
-    # A mean over the lucky seeds alone would flatter the rule.
-    partly = f"{reach.reached} of {reach.seeds}"
-    return partly, partly
+def _reach(target: float, brief: bool) -> list[_Filled]:
+    """The columns of rounds and seconds to a target."""
+
+    def filled(of: Literal["rounds", "seconds"]) -> Callable[[Group], Value]:
+        def fill(group: Group) -> Value:
+            reach = group.reach(target)
+            if 0 < reach.reached < reach.seeds:
+                # A mean over the lucky seeds alone would flatter the rule.
+                return f"{reach.reached} of {reach.seeds}"
+            spread: Spread = getattr(reach, of)
+            return spread if reach.reached else None
+
+        return fill
+
+    reached = f"{target * 100:g} %"
+    return [
+        (Column(f"Rounds to {reached}", COUNT, "lower", spread=not brief), filled("rounds")),
+        (Column(f"Time to {reached}", SECONDS, "lower"), filled("seconds")),
+    ]
 
 
 def _notes(comparison: Comparison, target: float | None) -> tuple[str, ...]:
