@@ -4,7 +4,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack, cast
 
@@ -97,43 +97,30 @@ def run(
     """A prepared federation, run from beginning to end; see `simulate` for the arguments."""
     server = _rule(rule, federation)
     evaluate = ModelEvaluation(federation)
-    engine = create(federation)
-    try:
+    with ExitStack() as opened:
+        engine = opened.enter_context(closing(create(federation)))
         loop = Loop(federation, server, engine, evaluate)
         header = _header(loop, name)
+        folder, checkpoint, memories = None, None, None
         if out is not None:
             pack_state(server.init())  # what cannot be stored is noticed before anything is written
-        folder = None if out is None else RunFolder(Path(out), header, resume=resume)
-        try:
-            return _play(loop, header, folder, on_round)
-        finally:
-            if folder is not None:
-                folder.close()
-    finally:
-        engine.close()
+            folder = opened.enter_context(closing(RunFolder(Path(out), header, resume=resume)))
+            checkpoint, memories = folder.checkpoint, folder.memories
+        progress = beginning(loop, checkpoint, memories)
+        if progress.exchange is not None:
+            opened.enter_context(closing(progress.exchange))
+        return _play(loop, progress, header, folder, on_round)
 
 
 def _play(
-    loop: Loop, header: RunRecord, folder: RunFolder | None, on_round: OnRound | None
-) -> History:
-    """The history of a run that begins or goes on; what it kept open is closed."""
-    if folder is None:
-        progress, records = beginning(loop, None, None), []
-    else:
-        progress, records = beginning(loop, folder.checkpoint, folder.memories), folder.records
-    with closing(progress.exchange) if progress.exchange is not None else nullcontext():
-        return _play_from(progress, loop, header, folder, records, on_round)
-
-
-def _play_from(
-    progress: Progress,
     loop: Loop,
+    progress: Progress,
     header: RunRecord,
     folder: RunFolder | None,
-    records: list[RoundRecord],
     on_round: OnRound | None,
 ) -> History:
-    """The history of a run, played to the end."""
+    """The history of a run that begins or goes on, played to the end."""
+    records = [] if folder is None else folder.records
     settings = loop.federation.settings
     rounds, checkpoint_every = settings["rounds"], settings["checkpoint_every"]
     if progress.next_round > rounds:
