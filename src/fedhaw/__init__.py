@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from fedhaw.checkpoints import CheckpointError
-from fedhaw.errors import FedhawError, MissingExtra
+from fedhaw.errors import FedhawError, MissingExtra, importing
 from fedhaw.files import FileWriteError
 from fedhaw.history import History, HistoryError
 from fedhaw.names import UnknownName
@@ -96,30 +96,15 @@ __all__ = [
 ]
 __all__ += _table.__all__
 if _torch_is_installed():
-    __all__ += [
-        "HypergradientRule",
-        "InvalidMetric",
-        "InvalidSimulation",
-        "InvalidUpdate",
-        "LocalUpdate",
-        "UnsupportedModule",
-        "simulate",
-    ]
+    __all__ += list(_SIMULATION)
 
 
 def __getattr__(name: str) -> object:
     place = (_SIMULATION | _LATER).get(name)
     if place is None:
         raise AttributeError(f"module 'fedhaw' has no attribute {name!r}")
-    try:
+    with importing(f"fedhaw.{name}", "sim"):
         return getattr(import_module(place), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("fedhaw"):
-            raise
-        raise MissingExtra(
-            f"fedhaw.{name} needs {error.name}, which is not installed; "
-            "run: pip install 'fedhaw[sim]'."
-        ) from error
 
 
 def __dir__() -> list[str]:

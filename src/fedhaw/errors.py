@@ -3,6 +3,9 @@
 Its sentences quote what was given by `shown`, so that a long value never drowns one.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 LONGEST = 200
 """Characters of a foreign exception's text that are repeated in a sentence."""
 
@@ -43,6 +46,26 @@ class MissingExtra(FedhawError, AttributeError):
 
     To `hasattr` such a part is not there.
     """
+
+
+@contextmanager
+def importing(whose: str, extra: str, kind: type[FedhawError] = MissingExtra) -> Iterator[None]:
+    """A block that imports what comes with an extra; where that is missing, a sentence says so.
+
+    Args:
+        whose: what needs it, to begin the sentence.
+        extra: of fedhaw, which brings it.
+        kind: of the error.
+    """
+    try:
+        yield
+    except ImportError as error:
+        name = error.name or "more packages"
+        if name.startswith("fedhaw"):
+            raise
+        raise kind(
+            f"{whose} needs {name}, which is not installed; run: pip install 'fedhaw[{extra}]'."
+        ) from error
 
 
 def shown(value: object) -> str:

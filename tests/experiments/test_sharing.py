@@ -14,14 +14,14 @@ import fedhaw.experiments.side_by_side as side_by_side
 from fedhaw import __version__
 from fedhaw.experiments.backends import ClusterError, cluster, processes
 from fedhaw.experiments.compare import ComparePlan, compare
-from fedhaw.experiments.following import Following, Tail
+from fedhaw.experiments.following import Following
 from fedhaw.experiments.job import Event, Job
 from fedhaw.experiments.recipe import Recipe, RuleChoice
 from fedhaw.experiments.recipe_folder import RecipeFolder
 from fedhaw.experiments.running import load_data, prepare, run_recipe
 from fedhaw.experiments.sharing import Sharing, fastest
 from fedhaw.experiments.tracking import also_to_tensorboard
-from fedhaw.history import FILE_NAME, History
+from fedhaw.history import FILE_NAME, History, HistoryFollower
 from fedhaw.rules.threads import available_cores, limit_cores
 from fedhaw.settings import InvalidSetting
 from fedhaw.simulation.packing import Packed, unpacked
@@ -160,10 +160,10 @@ def test_a_history_that_is_cut_back_is_followed_round_by_round(tmp_path: Path) -
     run_recipe(recipe, tmp_path)
     lines = (tmp_path / FILE_NAME).read_bytes().splitlines(keepends=True)
     path = tmp_path / "copy.jsonl"
-    tail = Tail(path)
+    follower = HistoryFollower(path)
 
     def news() -> list[int]:
-        return [record.round for record in tail.news()]
+        return [record.round for record in follower.news()]
 
     assert news() == []
     path.write_bytes(b"".join(lines[:4]) + lines[4][:10])

@@ -1,13 +1,8 @@
 """`fedhaw compare`: several rules on one federation, over several seeds."""
 
-import shlex
-import sys
 from collections import defaultdict
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from fedhaw.cli import options as flag
 from fedhaw.cli.exits import interruptible
@@ -17,7 +12,6 @@ from fedhaw.settings import SETTINGS, SWEEP_SETTINGS
 if TYPE_CHECKING:
     from fedhaw.experiments.compare import ComparePlan
     from fedhaw.experiments.recipe import Recipe, RuleChoice
-    from fedhaw.experiments.sharing import Sharing
     from fedhaw.reports import Comparison
 
 EXAMPLES = """Examples:
@@ -39,20 +33,24 @@ DEFAULT_RULES = ",".join((*OF_THE_LETTER, "fedhaw-auto"))
 @flag.with_settings(*(name for name in SETTINGS if name != "seed"), *SWEEP_SETTINGS)
 def compare(
     given: flag.Given,
-    rules: flag.RuleNames = DEFAULT_RULES,
+    rules: Annotated[
+        str,
+        flag.option(
+            "Rules by name, separated by commas; your own as package.module:Name or file.py:Name.",
+            flag.FEDERATION,
+            autocompletion=flag.complete_rules,
+            show_default=True,
+        ),
+    ] = DEFAULT_RULES,
     rule_option: flag.RuleOptions = None,
     recipe: Annotated[
         Path | None,
-        typer.Option(
-            help="A TOML file with the same settings; flags go before it.",
-            rich_help_panel=flag.FEDERATION,
-            show_default=False,
-        ),
+        flag.option("A TOML file with the same settings; flags go before it.", flag.FEDERATION),
     ] = None,
     seeds: Annotated[
         str,
-        typer.Option(
-            help="How many seeds, counted from 0, or which: 0,4,5.", rich_help_panel=flag.TRAINING
+        flag.option(
+            "How many seeds, counted from 0, or which: 0,4,5.", flag.TRAINING, show_default=True
         ),
     ] = "5",
     target: flag.Target = None,
@@ -66,7 +64,10 @@ def compare(
     arguments: seven rules on 5,000 real digits over ten clients, D_alpha 0.1, five seeds, in
     about two minutes on two cores. Killed at any moment, the same command goes on where it stopped.
     """
+    from fedhaw.cli.progress import watching
     from fedhaw.experiments.compare import ComparePlan, parse_seeds
+    from fedhaw.experiments.compare import compare as run_all
+    from fedhaw.reports.report import check_target
 
     sharing, given = flag.sharing_of(given)
     federation = flag.recipe_of(given, recipe)
@@ -74,22 +75,9 @@ def compare(
     numbers = parse_seeds(seeds)
     plan = ComparePlan(federation, chosen, numbers, out or _default_folder(federation))
     check_target(target)
-    comparison = _run(plan, sharing, tensorboard)
+    with watching(plan.jobs, plan.out, tensorboard) as watch:
+        comparison = run_all(plan, watch, sharing)
     _report(plan, comparison, target, as_json)
-
-
-def _run(plan: "ComparePlan", sharing: "Sharing", tensorboard: bool) -> "Comparison":
-    from fedhaw.cli.output import to_stderr
-    from fedhaw.cli.progress import SweepProgress
-    from fedhaw.experiments.compare import compare as run
-    from fedhaw.experiments.tracking import also_to_tensorboard
-
-    with ExitStack() as stack:
-        stack.enter_context(interruptible(how_to_go_on(plan.out)))
-        watch: Any = stack.enter_context(SweepProgress(plan.jobs, to_stderr()))
-        if tensorboard:
-            watch = stack.enter_context(also_to_tensorboard(plan.out / "tensorboard", watch))
-        return run(plan, watch, sharing)
 
 
 def _report(
@@ -100,7 +88,7 @@ def _report(
     from fedhaw.reports import comparison_table, write_report
 
     title = describe(plan.recipe)
-    with interruptible(how_to_go_on(plan.out)), to_stderr().status("Writing the report"):
+    with interruptible(plan.out), to_stderr().status("Writing the report"):
         report = write_report(comparison, plan.out, title=title, target=target)
     if as_json:
         print_json(summary(plan, comparison, target))
@@ -142,18 +130,6 @@ def _default_folder(federation: "Recipe") -> Path:
     plain = federation.with_(rule="fedavg", seed=0)
     data = Path(str(federation.settings["data"])).stem
     return Path("fedhaw-runs") / f"compare-{data}-{plain.fingerprint()[:8]}"
-
-
-def check_target(target: float | None) -> None:
-    """A check before anything is run: an accuracy that is not between 0 and 1 is refused."""
-    if target is not None and not 0 < target <= 1:
-        raise typer.BadParameter("write 0.85 for 85 percent", param_hint="--target")
-
-
-def how_to_go_on(out: Path) -> str:
-    """What to do after an interruption."""
-    command = shlex.join(["fedhaw", *sys.argv[1:]])
-    return f"What has been done is in {out}; to go on where it stopped, run again: {command}"
 
 
 def describe(recipe: "Recipe") -> str:

@@ -10,10 +10,12 @@ import errno
 import io
 import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TextIO
 
@@ -38,12 +40,15 @@ class Terminated(BaseException):
 
 
 @contextmanager
-def interruptible(how_to_go_on: str) -> Iterator[None]:
-    """A block in which Ctrl-C becomes an end that says how to go on."""
+def interruptible(out: Path) -> Iterator[None]:
+    """A block in which Ctrl-C becomes an end that says how to go on with what is in a folder."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        raise Interrupted(how_to_go_on) from interrupt
+        command = shlex.join(["fedhaw", *sys.argv[1:]])
+        raise Interrupted(
+            f"What has been done is in {out}; to go on where it stopped, run again: {command}"
+        ) from interrupt
 
 
 def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:

@@ -44,56 +44,45 @@ def complete(name: str) -> Callable[[str], list[str]]:
     return values
 
 
+def option(text: str, panel: str = OUTPUT, *names: str, **more: Any) -> Any:
+    """A flag of one command, under a heading of its help; a default is shown where it is asked for.
+
+    Args:
+        text: a sentence of help.
+        panel: the heading.
+        names: of the flag, where they are not the parameter's.
+        more: see `typer.Option`.
+    """
+    return typer.Option(*names, help=text, rich_help_panel=panel, **{"show_default": False, **more})
+
+
 Out = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder for the results. Default fedhaw-runs/ and a name made of the settings; the "
-        "same command goes on there where it stopped.",
-        rich_help_panel=OUTPUT,
-        show_default=False,
+    option(
+        "Folder for the results. Default fedhaw-runs/ and a name made of the settings; the same "
+        "command goes on there where it stopped."
     ),
 ]
 Json = Annotated[
     bool,
-    typer.Option(
-        "--json",
-        help="Print one JSON object on standard output and nothing else there.",
-        rich_help_panel=OUTPUT,
-    ),
+    option("Print one JSON object on standard output and nothing else there.", OUTPUT, "--json"),
 ]
 Tensorboard = Annotated[
     bool,
-    typer.Option(
-        "--tensorboard",
-        help="Also write TensorBoard event files (needs fedhaw\\[tracking]).",
-        rich_help_panel=OUTPUT,
+    option(
+        "Also write TensorBoard event files (needs fedhaw\\[tracking]).", OUTPUT, "--tensorboard"
     ),
 ]
 Target = Annotated[
-    float | None,
-    typer.Option(
-        help="Accuracy, 0 to 1, for the columns of rounds and seconds to reach it.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-RuleNames = Annotated[
-    str,
-    typer.Option(
-        "--rules",
-        help="Rules by name, separated by commas; your own as package.module:Name or file.py:Name.",
-        autocompletion=complete_rules,
-        rich_help_panel=FEDERATION,
-    ),
+    float | None, option("Accuracy, 0 to 1, for the columns of rounds and seconds to reach it.")
 ]
 RuleOptions = Annotated[
     list[str] | None,
-    typer.Option(
-        "--rule-option",
+    option(
+        "An option of the rule, such as eta_gamma=1e-4 (in compare: fedhaw.eta_gamma=1e-4, and "
+        "myrule.beta=2 for file.py:MyRule); may be given several times. `fedhaw rules` lists them.",
+        FEDERATION,
         metavar="KEY=VALUE",
-        help="An option of the rule, such as eta_gamma=1e-4 (in compare: fedhaw.eta_gamma=1e-4, "
-        "and myrule.beta=2 for file.py:MyRule); may be given several times. `fedhaw rules` lists "
-        "them.",
-        rich_help_panel=FEDERATION,
     ),
 ]
 
@@ -142,19 +131,18 @@ def _flag(setting: Setting, also: Sequence[str]) -> inspect.Parameter:
     # Numbers are read by `Setting.from_flag`: the sentence on a wrong one is then the same as in a
     # file and in Python.
     kind: Any = {"switch": bool, "list": list[str]}.get(setting.kind, str)
-    option = typer.Option(
+    flag = option(
+        f"{setting.help} Default {default_text(setting)}.",
+        setting.panel,
         *names,
-        help=f"{setting.help} Default {default_text(setting)}.",
         metavar=_METAVARS.get(setting.kind),
         autocompletion=complete(setting.name) if setting.choices or setting.known else None,
-        rich_help_panel=setting.panel,
-        show_default=False,
     )
     return inspect.Parameter(
         setting.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[kind | None, option],
+        annotation=Annotated[kind | None, flag],
     )
 
 

@@ -2,10 +2,10 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -14,10 +14,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fedhaw.cli.exits import interruptible
+from fedhaw.cli.output import to_stderr
 from fedhaw.reports.metrics import duration
 
 if TYPE_CHECKING:
-    from fedhaw.experiments.job import Event, Job
+    from fedhaw.experiments.job import Event, Job, Watch
     from fedhaw.history import Learnt
 
 MOST_ROWS = 12
@@ -71,12 +73,7 @@ class SweepProgress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -174,6 +171,25 @@ class SweepProgress:
         done = sum(row.rounds_done for row in self._rows.values())
         rounds = sum(row.rounds for row in self._rows.values())
         return Group(table, Text(f"{done} of {rounds} rounds{self._left()}", style="dim"))
+
+
+@contextmanager
+def watching(jobs: Sequence["Job"], out: Path, tensorboard: bool = False) -> "Iterator[Watch]":
+    """A block in which a sweep is run: what is given to `run_sweep` shows how far it is.
+
+    Args:
+        jobs: every run of the sweep.
+        out: where its results are, for whoever interrupts it.
+        tensorboard: whether to write event files there, too.
+    """
+    from fedhaw.experiments.tracking import also_to_tensorboard
+
+    with interruptible(out), SweepProgress(jobs, to_stderr()) as progress:
+        if tensorboard:
+            with also_to_tensorboard(out / "tensorboard", progress) as both:
+                yield both
+        else:
+            yield progress
 
 
 def _short(value: "Learnt") -> str:

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from fedhaw.cli import options as flag
-from fedhaw.cli.compare import check_target
 
 EXAMPLES = """Examples:
 
@@ -20,32 +19,16 @@ def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="DIR...", help="Folders that hold runs, at any depth.")
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where to write; by default the first folder.",
-            rich_help_panel=flag.OUTPUT,
-            show_default=False,
-        ),
-    ] = None,
-    title: Annotated[
-        str | None, typer.Option(help="Above everything.", rich_help_panel=flag.OUTPUT)
-    ] = None,
+    out: Annotated[Path | None, flag.option("Where to write; by default the first folder.")] = None,
+    title: Annotated[str | None, flag.option("Above everything.")] = None,
     notice: Annotated[
         str | None,
-        typer.Option(
-            help="What every reader must know; stands in every table and picture.",
-            rich_help_panel=flag.OUTPUT,
-        ),
+        flag.option("What every reader must know; stands in every table and picture."),
     ] = None,
     target: flag.Target = None,
     keep: Annotated[
         Path | None,
-        typer.Option(
-            help="Also write small, compressed copies of the histories into this folder.",
-            rich_help_panel=flag.OUTPUT,
-            show_default=False,
-        ),
+        flag.option("Also write small, compressed copies of the histories into this folder."),
     ] = None,
     tensorboard: flag.Tensorboard = False,
     as_json: flag.Json = False,
@@ -54,7 +37,6 @@ def report(
     from fedhaw.cli.output import print_json, print_table, to_stderr
     from fedhaw.reports import comparison_table, keep_histories, write_report, write_tensorboard
 
-    check_target(target)
     where = out or (folders[0] if folders[0].is_dir() else folders[0].parent)
     with to_stderr().status("Writing the report"):
         written = write_report(folders, where, title=title, notice=notice, target=target)

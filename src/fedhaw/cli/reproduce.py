@@ -1,22 +1,23 @@
 """`fedhaw reproduce`: the letter's tables and figure, and the evidence for what goes beyond it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
 from fedhaw.cli import options as flag
-from fedhaw.cli.compare import how_to_go_on
 from fedhaw.cli.exits import interruptible
 from fedhaw.data.scales import INPUT_SCALES
 from fedhaw.errors import shown
 from fedhaw.settings import SWEEP_SETTINGS
 
 if TYPE_CHECKING:
-    from fedhaw.experiments.any_client import AnyClientPlan
-    from fedhaw.experiments.no_tuning import NoTuningPlan
-    from fedhaw.experiments.reproduce import ReproducePlan
+    from fedhaw.experiments.letter import DataName, LetterConditions
     from fedhaw.experiments.sharing import Sharing
+    from fedhaw.reports import Table
+
+    Done: TypeAlias = tuple[list[tuple[Table, tuple[Path, ...]]], dict[str, object]]
+    """The tables that were made, each with its files, and the same for a script."""
 
 EXAMPLES = """Examples:
 
@@ -54,42 +55,42 @@ def reproduce(
     given: flag.Given,
     data: Annotated[
         str | None,
-        typer.Option(
-            help="mnist, cifar10 or dogs, or several with commas. Default all three "
-            "(figure: cifar10, as in the letter). no-tuning has mnist-5k, too; any-client is "
-            "of mnist.",
-            rich_help_panel=flag.FEDERATION,
+        flag.option(
+            "mnist, cifar10 or dogs, or several with commas. Default all three (figure: cifar10, "
+            "as in the letter). no-tuning has mnist-5k, too; any-client is of mnist.",
+            flag.FEDERATION,
         ),
     ] = None,
     scale: Annotated[
         str,
-        typer.Option(
-            help="full: the letter's settings. small: fewer rounds, part of the data, a narrower "
+        flag.option(
+            "full: the letter's settings. small: fewer rounds, part of the data, a narrower "
             "ResNet; tiny: only to see it work. Every table and picture says so. `--scale` alone "
             "means small.",
-            rich_help_panel=flag.TRAINING,
+            flag.TRAINING,
+            show_default=True,
         ),
     ] = "full",
     input_scale: Annotated[
         str | None,
-        typer.Option(
-            help=f"{' or '.join(INPUT_SCALES)}. Default both for mnist, matched for cifar10.",
-            rich_help_panel=flag.TRAINING,
+        flag.option(
+            f"{' or '.join(INPUT_SCALES)}. Default both for mnist, matched for cifar10.",
+            flag.TRAINING,
         ),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(
-            help="How many seeds, counted from 0, or which: 0,4,5. Default 3 (no-tuning: 5 to 9 "
-            "where a run is quick, else 5 to 7).",
-            rich_help_panel=flag.TRAINING,
+        flag.option(
+            "How many seeds, counted from 0, or which: 0,4,5. Default 3 (no-tuning: 5 to 9 where "
+            "a run is quick, else 5 to 7).",
+            flag.TRAINING,
         ),
     ] = None,
     out: Annotated[
         Path,
-        typer.Option(
-            help="Folder for runs and tables; the same command goes on there where it stopped.",
-            rich_help_panel=flag.OUTPUT,
+        flag.option(
+            "Folder for runs and tables; the same command goes on there where it stopped.",
+            show_default=True,
         ),
     ] = Path("fedhaw-runs/reproduce"),
     as_json: flag.Json = False,
@@ -102,105 +103,91 @@ def reproduce(
     no-tuning and any-client are not of the letter and not among all: FedHAW-auto beside tuned and
     untuned rules, and FedHAW over SCAFFOLD, FedDyn, FedNova and others.
     """
-    from fedhaw.experiments.any_client import AnyClientPlan
+    from fedhaw.cli.output import print_json, print_table
     from fedhaw.experiments.compare import parse_seeds
-    from fedhaw.experiments.letter import RUN_SIZES, TABLE_NAMES, LetterConditions
-    from fedhaw.experiments.no_tuning import NoTuningPlan
-    from fedhaw.experiments.reproduce import ReproducePlan
+    from fedhaw.experiments.letter import RUN_SIZES, LetterConditions
 
     _one_of("target", target, TARGETS)
     if input_scale is not None and target in BEYOND:
         raise typer.BadParameter(f"{target} is always matched", param_hint="--input-scale")
-    of_no_table = dict.fromkeys(("server-time", *BEYOND), ())
-    tables: Any = {"all": TABLE_NAMES, **of_no_table}.get(target, (target,))
     names = _data(data, target)
     sharing, given = flag.sharing_of(given)
-    changes = tuple(given.items())
     conditions = LetterConditions(
         _one_of("--scale", scale, RUN_SIZES),
         None if input_scale is None else _one_of("--input-scale", input_scale, INPUT_SCALES),
-        changes,
+        tuple(given.items()),
     )
-    plan = ReproducePlan(tables, names, parse_seeds(seeds or "3"), conditions, out)
-    done: dict[str, Any] = {"tables": []}
-    with interruptible(how_to_go_on(out)):
-        if tables:
-            done["tables"] = _tables(plan, sharing, as_json)
-        if target in ("server-time", "all"):
-            done["server_time"] = _server_time(str(given.get("device", "cpu")), out, as_json)
-        if target == "no-tuning":
-            own_seeds = None if seeds is None else parse_seeds(seeds)
-            cells = NoTuningPlan(names, conditions.size, out, own_seeds, changes)
-            done = _no_tuning(cells, sharing, as_json)
-        if target == "any-client":
-            done = _any_client(AnyClientPlan(plan.seeds, conditions, out), sharing, as_json)
+    numbers = None if seeds is None else parse_seeds(seeds)
+    if target in BEYOND:
+        shown, done = _beyond(target, names, numbers, conditions, out, sharing)
+    else:
+        shown, done = _of_the_letter(target, names, numbers, conditions, out, sharing)
     if as_json:
-        from fedhaw.cli.output import print_json
-
         print_json(done)
-
-
-def _tables(plan: "ReproducePlan", sharing: "Sharing", as_json: bool) -> list[dict[str, Any]]:
-    from fedhaw.cli.output import print_table, to_stderr
-    from fedhaw.cli.progress import SweepProgress
-    from fedhaw.experiments.reproduce import reproduce as run
-
-    with SweepProgress(plan.jobs, to_stderr()) as watch:
-        finished = list(run(plan, watch, sharing))
-    if not as_json:
-        for one in finished:
-            print_table(one.shown())
-            picture = next((path for path in one.paths if path.name == "accuracy.png"), None)
-            print(f"table    {one.paths[0]} (also .tex and .csv)")
-            if picture is not None:
-                print(f"picture  {picture} (also .pdf)")
-            print()
-    return [one.described() for one in finished]
-
-
-def _server_time(device: str, out: Path, as_json: bool) -> dict[str, Any]:
-    from fedhaw.cli.output import print_table, to_stderr
-    from fedhaw.experiments.server_time import server_time_table, server_times
-    from fedhaw.files import write_text
-    from fedhaw.reports import to_csv, to_latex, to_markdown
-
-    with to_stderr().status("Timing the rules"):
-        timings = server_times(device, out / "server-time.json")
-    table = server_time_table(timings)
-    for ending, written in (("md", to_markdown), ("csv", to_csv), ("tex", to_latex)):
-        write_text(out / f"server-time.{ending}", written(table))
-    if not as_json:
+        return
+    for table, paths in shown:
         print_table(table)
-        print(f"table    {out / 'server-time.md'} (also .csv and .tex)")
-    return {timing.rule: timing.median for timing in timings}
+        print(f"table    {paths[0]} (also .csv and .tex)")
+        if picture := next((path for path in paths if path.name == "accuracy.png"), None):
+            print(f"picture  {picture} (also .pdf)")
+        print()
 
 
-def _no_tuning(plan: "NoTuningPlan", sharing: "Sharing", as_json: bool) -> dict[str, Any]:
-    from fedhaw.cli.output import print_table, to_stderr
-    from fedhaw.cli.progress import SweepProgress
-    from fedhaw.experiments.no_tuning import no_tuning
+def _of_the_letter(
+    target: str,
+    data: "tuple[DataName, ...]",
+    seeds: tuple[int, ...] | None,
+    conditions: "LetterConditions",
+    out: Path,
+    sharing: "Sharing",
+) -> "Done":
+    from fedhaw.cli.output import to_stderr
+    from fedhaw.cli.progress import watching
+    from fedhaw.experiments.letter import TABLE_NAMES
+    from fedhaw.experiments.reproduce import ReproducePlan
+    from fedhaw.experiments.reproduce import reproduce as run
+    from fedhaw.experiments.server_time import server_time_table, server_times
+    from fedhaw.reports import write_table
 
-    with SweepProgress(plan.jobs, to_stderr()) as watch:
-        evidence = no_tuning(plan, watch, sharing)
-    if not as_json:
-        for table, path in zip(evidence.tables, evidence.paths[::3], strict=True):
-            print_table(table)
-            print(f"table    {path} (also .csv and .tex)\n")
-    return evidence.described()
+    tables = tuple(name for name in TABLE_NAMES if target in (name, "all"))
+    plan = ReproducePlan(tables, data, seeds or (0, 1, 2), conditions, out)
+    with watching(plan.jobs, out) as watch:
+        finished = list(run(plan, watch, sharing))
+    shown = [(one.shown(), one.paths) for one in finished]
+    done: dict[str, object] = {"tables": [one.described() for one in finished]}
+    if target in ("server-time", "all"):
+        device = str(dict(conditions.changes).get("device", "cpu"))
+        with interruptible(out), to_stderr().status("Timing the rules"):
+            timings = server_times(device, out / "server-time.json")
+        table = server_time_table(timings)
+        shown.append((table, write_table(out / "server-time", table)))
+        done["server_time"] = {timing.rule: timing.median for timing in timings}
+    return shown, done
 
 
-def _any_client(plan: "AnyClientPlan", sharing: "Sharing", as_json: bool) -> dict[str, Any]:
-    from fedhaw.cli.output import print_table, to_stderr
-    from fedhaw.cli.progress import SweepProgress
-    from fedhaw.experiments.any_client import any_client
+def _beyond(
+    target: str,
+    data: tuple[str, ...],
+    seeds: tuple[int, ...] | None,
+    conditions: "LetterConditions",
+    out: Path,
+    sharing: "Sharing",
+) -> "Done":
+    from fedhaw.cli.progress import watching
+    from fedhaw.experiments.any_client import AnyClientPlan, AnyClientResult, any_client
+    from fedhaw.experiments.no_tuning import NoTuningPlan, NoTuningResult, no_tuning
 
-    with SweepProgress(plan.jobs, to_stderr()) as watch:
-        result = any_client(plan, watch, sharing)
-    if not as_json:
-        for table, path in zip(result.tables, result.paths[::3], strict=True):
-            print_table(table)
-            print(f"table    {path} (also .csv and .tex)\n")
-    return result.described()
+    result: NoTuningResult | AnyClientResult
+    if target == "no-tuning":
+        cells = NoTuningPlan(data, conditions.size, out, seeds, conditions.changes)
+        with watching(cells.jobs, out) as watch:
+            result = no_tuning(cells, watch, sharing)
+    else:
+        plan = AnyClientPlan(seeds or (0, 1, 2), conditions, out)
+        with watching(plan.jobs, out) as watch:
+            result = any_client(plan, watch, sharing)
+    each = zip(result.tables, result.paths[::3], strict=True)
+    return [(table, (path,)) for table, path in each], result.described()
 
 
 def _data(given: str | None, target: str) -> Any:

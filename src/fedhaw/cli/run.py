@@ -1,14 +1,12 @@
 """`fedhaw run`: one federation, every option, from flags or a TOML file."""
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedhaw.cli import options as flag
-from fedhaw.cli.compare import describe, how_to_go_on
-from fedhaw.cli.exits import interruptible
+from fedhaw.cli.compare import describe
 from fedhaw.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -38,11 +36,10 @@ def run(
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(
-            help="The server rule, or your own, file.py:Name. Default fedhaw-auto.",
+        flag.option(
+            "The server rule, or your own, file.py:Name. Default fedhaw-auto.",
+            flag.FEDERATION,
             autocompletion=flag.complete_rules,
-            rich_help_panel=flag.FEDERATION,
-            show_default=False,
         ),
     ] = None,
     rule_option: flag.RuleOptions = None,
@@ -51,9 +48,13 @@ def run(
     tensorboard: flag.Tensorboard = False,
 ) -> None:
     """Run one federation. Killed at any moment, the same command goes on where it stopped."""
+    from fedhaw.cli.progress import watching
     from fedhaw.experiments.catalogue import parse_option
     from fedhaw.experiments.job import Job
     from fedhaw.experiments.recipe import read_recipe_values
+    from fedhaw.experiments.sweep import run_sweep
+    from fedhaw.history import History
+    from fedhaw.reports import compare
 
     options = dict(parse_option(option) for option in rule_option or [])
     chosen: dict[str, object] | None = None
@@ -66,8 +67,9 @@ def run(
     name = f"run-{label}-{Path(str(federation.settings['data'])).stem}"
     folder = out or Path("fedhaw-runs") / f"{name}-{federation.fingerprint()[:8]}"
     job = Job(label, federation, folder)
-    comparison = _run(job, tensorboard)
-    _tell(job, comparison, as_json)
+    with watching([job], folder, tensorboard) as watch:
+        run_sweep([job], watch)
+    _tell(job, compare([History.read(folder)]), as_json)
 
 
 def _with_options(file: dict[str, Any], options: dict[str, object]) -> dict[str, object]:
@@ -79,23 +81,6 @@ def _with_options(file: dict[str, Any], options: dict[str, object]) -> dict[str,
         return {"name": stated, "options": options}
     own = stated.get("options", {})
     return {**stated, "options": {**own, **options} if isinstance(own, dict) else own}
-
-
-def _run(job: "Job", tensorboard: bool) -> "Comparison":
-    from fedhaw.cli.output import to_stderr
-    from fedhaw.cli.progress import SweepProgress
-    from fedhaw.experiments.sweep import run_sweep
-    from fedhaw.experiments.tracking import also_to_tensorboard
-    from fedhaw.history import History
-    from fedhaw.reports import compare
-
-    with ExitStack() as stack:
-        stack.enter_context(interruptible(how_to_go_on(job.folder)))
-        watch: Any = stack.enter_context(SweepProgress([job], to_stderr()))
-        if tensorboard:
-            watch = stack.enter_context(also_to_tensorboard(job.folder / "tensorboard", watch))
-        run_sweep([job], watch)
-        return compare([History.read(job.folder)])
 
 
 def _tell(job: "Job", comparison: "Comparison", as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, importing
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -45,19 +45,12 @@ def watch(
     ] = LOOPBACK[0],
 ) -> None:
     """Watch runs in a browser: a page that grows with their rounds. Ctrl-C ends it."""
-    try:
+    from fedhaw.reports.live import LivePage
+
+    with importing("fedhaw watch", "watch", WatchError):
         import uvicorn
 
-        from fedhaw.reports.live import LivePage
-
         application = make_application(LivePage(folders), (*LOOPBACK, host))
-    except ModuleNotFoundError as error:
-        if error.name not in ("uvicorn", "starlette"):
-            raise
-        raise WatchError(
-            f"fedhaw watch needs {error.name}, which is not installed; run: "
-            "pip install 'fedhaw[watch]'."
-        ) from error
     listening = _listening(host, port)
     config = uvicorn.Config(
         application, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1

@@ -5,7 +5,6 @@ FedProx table: accuracy after one fifth, two fifths, ... of the rounds. All see 
 initial models, client randomness and losses, so that differences are taken seed by seed.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,9 +18,8 @@ from fedhaw.experiments.letter import DataName, LetterConditions, base_recipe, l
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.sharing import Sharing
 from fedhaw.experiments.sweep import run_sweep
-from fedhaw.files import write_text
 from fedhaw.history import History
-from fedhaw.reports import Column, Spread, Table, to_csv, to_latex, to_markdown
+from fedhaw.reports import Column, Spread, Table, write_table
 from fedhaw.reports.metrics import ACCURACY
 from fedhaw.rules.registry import title_of
 
@@ -157,7 +155,7 @@ def any_client(
     paths = tuple(
         path
         for rate, table in zip(LOSS_RATES, tables, strict=True)
-        for path in _written(plan.out / f"any-client-{plan.conditions.size}-pe{rate:g}", table)
+        for path in write_table(plan.out / f"any-client-{plan.conditions.size}-pe{rate:g}", table)
     )
     return AnyClientResult(tables, paths, accuracy)
 
@@ -193,10 +191,3 @@ def _shown(values: NDArray[np.float64], sign: str = "") -> str:
     spread = Spread.of(values.tolist())
     deviation = f" ± {spread.std:.2f}" if spread.seeds > 1 else ""
     return f"{spread.mean:{sign}.2f}{deviation}"
-
-
-def _written(base: Path, table: Table) -> Iterator[Path]:
-    for ending, written in (("md", to_markdown), ("csv", to_csv), ("tex", to_latex)):
-        path = base.with_name(f"{base.name}.{ending}")
-        write_text(path, written(table))
-        yield path

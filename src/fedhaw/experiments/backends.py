@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import joblib
 from numpy.typing import NDArray
 
-from fedhaw.errors import FedhawError, shown
+from fedhaw.errors import FedhawError, importing, shown
 
 PATIENCE = 30.0
 """Seconds that a cluster has to answer."""
@@ -69,13 +69,8 @@ def cluster(address: str, at_once: int | None = None) -> Backend:
 
 @contextmanager
 def _dask(place: str, arrays: Arrays, at_once: int | None) -> Iterator[int]:
-    try:
+    with importing("A Dask cluster", "cluster", ClusterError):
         from distributed import Client
-    except ImportError as error:
-        raise ClusterError(
-            "A Dask cluster needs the package distributed, which is not installed; run: "
-            "pip install 'fedhaw[cluster]'."
-        ) from error
     try:
         client = Client(f"tcp://{place}", timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -99,14 +94,9 @@ def _dask(place: str, arrays: Arrays, at_once: int | None) -> Iterator[int]:
 
 @contextmanager
 def _ray(address: str, at_once: int | None) -> Iterator[int]:
-    try:
+    with importing("A Ray cluster", "ray", ClusterError):
         import ray
         from ray.util.joblib import register_ray
-    except ImportError as error:
-        raise ClusterError(
-            "A Ray cluster needs the package ray, which is not installed; run: "
-            "pip install 'fedhaw[ray]'."
-        ) from error
     try:
         ray.init(address=address, ignore_reinit_error=True)
     except (ConnectionError, ValueError, RuntimeError) as error:

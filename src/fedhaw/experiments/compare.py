@@ -62,13 +62,7 @@ def compare(
 ) -> Comparison:
     """All runs of a plan, read back once those that have not finished yet are run.
 
-    Args:
-        plan: what to run.
-        watch: is told what happens.
-        sharing: how many at a time, and where; by default as many as are fastest.
-
-    Raises:
-        FedhawError: something cannot be used; see `run_sweep`.
+    Args and errors are those of `run_sweep`, with a plan in place of its jobs.
     """
     run_sweep(plan.jobs, watch, sharing)
     return load_comparison([job.folder for job in plan.jobs])

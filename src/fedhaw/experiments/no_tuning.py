@@ -24,9 +24,8 @@ from fedhaw.experiments.scores import CellScores, Scores
 from fedhaw.experiments.sharing import Sharing
 from fedhaw.experiments.standings import Standings
 from fedhaw.experiments.sweep import run_sweep
-from fedhaw.files import write_text
 from fedhaw.history import History
-from fedhaw.reports import Table, to_csv, to_latex, to_markdown
+from fedhaw.reports import Table, write_table
 from fedhaw.rules.registry import RULES
 
 GRID = "fedhaw-grid"
@@ -232,13 +231,7 @@ def no_tuning(
 ) -> NoTuningResult:
     """A run of what has not finished yet; the tables are written anew after each cell that was run.
 
-    Args:
-        plan: what to run.
-        watch: is told what happens.
-        sharing: how many at a time, and where; by default as many as are fastest.
-
-    Raises:
-        FedhawError: something cannot be used; see `run_sweep`.
+    Args and errors are those of `run_sweep`, with a plan in place of its jobs.
     """
     for data in plan.data:  # a missing data set is found out before the first run
         load_data(next(cell.recipe for cell in plan.cells if cell.data == data))
@@ -314,16 +307,9 @@ def _write(plan: NoTuningPlan, done: list[CellScores], rates: dict[str, float]) 
     paths = tuple(
         path
         for name, table in (("cells", cells), ("standings", overall))
-        for path in _write_table(plan.out / f"no-tuning-{which}{plan.size}-{name}", table)
+        for path in write_table(plan.out / f"no-tuning-{which}{plan.size}-{name}", table)
     )
     return NoTuningResult((cells, overall), standings, dict(rates), notice, paths)
-
-
-def _write_table(base: Path, table: Table) -> Iterator[Path]:
-    for ending, written in (("md", to_markdown), ("csv", to_csv), ("tex", to_latex)):
-        path = base.with_name(f"{base.name}.{ending}")
-        write_text(path, written(table))
-        yield path
 
 
 def _list(values: Any) -> str:

@@ -164,13 +164,7 @@ def reproduce(
 ) -> Iterator[Reproduction]:
     """A run of what has not finished yet; yields each table once it is complete and written.
 
-    Args:
-        plan: what to run.
-        watch: is told what happens.
-        sharing: how many at a time, and where; by default as many as are fastest.
-
-    Raises:
-        FedhawError: something cannot be used; see `run_sweep`.
+    Args and errors are those of `run_sweep`, with a plan in place of its jobs.
     """
     seen: set[Path] = set()
     for table in plan.letter_tables:

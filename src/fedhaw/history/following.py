@@ -1,10 +1,12 @@
 """A history that is still being written, read on from where the last look ended."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 from fedhaw.history.errors import HistoryError
 from fedhaw.history.file import Content, parse, take
+from fedhaw.history.records import RoundRecord
 
 TAIL = 64
 """Bytes before the place of the last look, by which a file that was cut meanwhile is known."""
@@ -26,6 +28,7 @@ class HistoryFollower:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._told = 0
         self._forget()
 
     def look(self) -> bool:
@@ -42,6 +45,13 @@ class HistoryFollower:
         except OSError as error:
             self.trouble = f"{self.path} cannot be read: {error.strerror or error}."
         return self.trouble != trouble
+
+    def news(self) -> Sequence[RoundRecord]:
+        """The rounds since the last call; one that a resumed run writes again is no news."""
+        self.look()
+        fresh = self.content.records[self._told :]
+        self._told += len(fresh)
+        return fresh
 
     def _forget(self) -> None:
         self.content = Content()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhaw.errors import MissingExtra
+from fedhaw.errors import importing
 from fedhaw.history.errors import HistoryError
 
 if TYPE_CHECKING:
@@ -19,13 +19,8 @@ Rows: TypeAlias = Literal["round", "client"]
 
 def to_pandas(history: "History", by: Rows) -> "pd.DataFrame":
     """The frame that `History.to_pandas` describes."""
-    try:
+    with importing("History.to_pandas", "pandas"):
         import pandas as pd
-    except ModuleNotFoundError as error:
-        raise MissingExtra(
-            "History.to_pandas needs pandas, which is not installed; "
-            "run: pip install 'fedhaw[pandas]'."
-        ) from error
     if by == "round":
         return pd.DataFrame(_columns(history), index=pd.Index(history.rounds, name="round"))
     if by != "client":

@@ -15,6 +15,7 @@ from fedhaw.reports.table_formats import (
     to_markdown,
     to_rich,
     to_text,
+    write_table,
 )
 from fedhaw.reports.tables import Column, Table, comparison_table
 from fedhaw.reports.tensorboard import TensorBoardLog, TrackingError, write_tensorboard
@@ -44,5 +45,6 @@ __all__ = [
     "to_rich",
     "to_text",
     "write_report",
+    "write_table",
     "write_tensorboard",
 ]

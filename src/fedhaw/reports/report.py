@@ -1,6 +1,5 @@
 """From folders of histories to a report: a page, tables and figures."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,10 +61,7 @@ def write_report(
         ReportError: the target is not between 0 and 1, or a text is not UTF-8.
         FileWriteError: a file could not be written.
     """
-    if target is not None and not (math.isfinite(target) and 0 < target <= 1):
-        raise ReportError(
-            f"The target accuracy {target} is not between 0 and 1; write 0.85 for 85 percent."
-        )
+    check_target(target)
     for name, text in (("title", title), ("notice", notice)):
         if text is not None and text != text.encode(errors="replace").decode():
             raise ReportError(f"The {name} {text!r} is not text in UTF-8; write it in UTF-8.")
@@ -90,6 +86,18 @@ def write_report(
         write_bytes(folder / name, content)
     paths = [folder / name for name in contents]
     return Report(paths[-1], (paths[-1], *paths[:-1]), comparison, table)
+
+
+def check_target(target: float | None) -> None:
+    """A check of an accuracy to reach, for whoever runs something before it is reported.
+
+    Raises:
+        ReportError: it is not between 0 and 1.
+    """
+    if target is not None and not 0 < target <= 1:
+        raise ReportError(
+            f"The target accuracy {target} is not between 0 and 1; write 0.85 for 85 percent."
+        )
 
 
 def _title(comparison: Comparison) -> str:

@@ -6,8 +6,10 @@ import io
 import re
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedhaw.files import write_text
 from fedhaw.reports.metrics import MISSING
 from fedhaw.reports.tables import Cell, Table
 
@@ -138,6 +140,19 @@ def to_text(table: Table, width: int | None = None) -> str:
     for remark in _remarks(table):
         console.print(Text(remark))
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n"
+
+
+def write_table(base: Path, table: Table) -> tuple[Path, ...]:
+    """The files of a table: BASE.md, BASE.csv and BASE.tex.
+
+    Raises:
+        FileWriteError: one of them cannot be written.
+    """
+    written = {"md": to_markdown(table), "csv": to_csv(table), "tex": to_latex(table)}
+    paths = tuple(base.with_name(f"{base.name}.{ending}") for ending in written)
+    for path, text in zip(paths, written.values(), strict=True):
+        write_text(path, text)
+    return paths
 
 
 def _remarks(table: Table) -> list[str]:

@@ -6,10 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from fedhaw.errors import FedhawError
+from fedhaw.errors import FedhawError, importing
 from fedhaw.history import History, RoundRecord
 from fedhaw.reports.names import file_name
 
@@ -37,13 +36,8 @@ class TensorBoardLog:
         Raises:
             TrackingError: TensorBoard is not installed, or the folder cannot be written.
         """
-        try:
+        with importing("TensorBoardLog", "tracking", TrackingError):
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
-        except ImportError as error:
-            raise TrackingError(
-                "TensorBoard event files need the package tensorboard, which is not installed; "
-                "run: pip install 'fedhaw[tracking]'."
-            ) from error
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
             for old in Path(folder).glob("events.out.tfevents.*") if afresh else ():
@@ -94,12 +88,7 @@ class TensorBoardLog:
     def __enter__(self) -> "TensorBoardLog":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 
