@@ -8,14 +8,7 @@ import pytest
 
 from fedhaw.data import DataError, from_arrays, load
 from fedhaw.data.checksums import md5_of
-from fedhaw.data.cifar import (
-    CIFAR10,
-    RECORD,
-    CifarFiles,
-    check_cifar_arrays,
-    read_cifar_folder,
-    read_cifar_tar,
-)
+from fedhaw.data.cifar import CIFAR10, RECORD, CifarFiles
 
 RECORDS = 4
 
@@ -60,7 +53,7 @@ def save_tar(
 def test_planes_become_pixels(
     tmp_path: Path, content: dict[str, bytes], published: CifarFiles
 ) -> None:
-    data = read_cifar_folder(save_folder(tmp_path, content), published)
+    data = published.read_folder(save_folder(tmp_path, content))
     assert data.x_train.shape == (5 * RECORDS, 32, 32, 3)
     assert data.x_test.shape == (RECORDS, 32, 32, 3)
     record = content["data_batch_2.bin"][RECORD : 2 * RECORD]
@@ -74,8 +67,8 @@ def test_planes_become_pixels(
 def test_the_archive_gives_the_same_as_the_folder(
     tmp_path: Path, content: dict[str, bytes], published: CifarFiles
 ) -> None:
-    folder = read_cifar_folder(save_folder(tmp_path, content), published)
-    packed = read_cifar_tar(save_tar(tmp_path / "cifar.tar.gz", content), published)
+    folder = published.read_folder(save_folder(tmp_path, content))
+    packed = published.read_tar(save_tar(tmp_path / "cifar.tar.gz", content))
     np.testing.assert_array_equal(folder.x_train, packed.x_train)
     np.testing.assert_array_equal(folder.y_test, packed.y_test)
 
@@ -87,13 +80,13 @@ def test_real_images_pass_the_published_checksum(shared: Path) -> None:
     changed = data.x_train.copy()
     changed[123, 4, 5, 1] ^= 1
     with pytest.raises(DataError, match=r"should equal data_batch_1\.bin is not the published"):
-        check_cifar_arrays(replace(data, x_train=changed), Path("odd.npz"))
+        CIFAR10.adopt(replace(data, x_train=changed), Path("odd.npz"))
 
 
 def test_other_images_are_not_cifar10() -> None:
     grey = np.zeros((3, 28, 28), dtype=np.uint8)
     with pytest.raises(DataError, match=r"odd\.npz holds uint8 of shape \(28, 28\)"):
-        check_cifar_arrays(from_arrays(grey, [0, 1, 2], grey, [0, 1, 2]), Path("odd.npz"))
+        CIFAR10.adopt(from_arrays(grey, [0, 1, 2], grey, [0, 1, 2]), Path("odd.npz"))
 
 
 def test_a_missing_short_or_changed_file_is_named(
@@ -103,13 +96,13 @@ def test_a_missing_short_or_changed_file_is_named(
     victim = tmp_path / "data_batch_3.bin"
     victim.write_bytes(content["data_batch_3.bin"][:-1])
     with pytest.raises(DataError, match=r"data_batch_3\.bin has 12,291 bytes instead of 12,292"):
-        read_cifar_folder(tmp_path, published)
+        published.read_folder(tmp_path)
     victim.write_bytes(bytes(len(content["data_batch_3.bin"])))
     with pytest.raises(DataError, match=r"data_batch_3\.bin in .* is not the published file"):
-        read_cifar_folder(tmp_path, published)
+        published.read_folder(tmp_path)
     victim.unlink()
     with pytest.raises(DataError, match=r"data_batch_3\.bin is missing"):
-        read_cifar_folder(tmp_path, published)
+        published.read_folder(tmp_path)
 
 
 def test_an_archive_that_lacks_a_file_is_refused(
@@ -117,7 +110,7 @@ def test_an_archive_that_lacks_a_file_is_refused(
 ) -> None:
     some = {name: raw for name, raw in content.items() if name != "test_batch.bin"}
     with pytest.raises(DataError, match=r"lacks test_batch\.bin"):
-        read_cifar_tar(save_tar(tmp_path / "cifar.tar.gz", some), published)
+        published.read_tar(save_tar(tmp_path / "cifar.tar.gz", some))
 
 
 def link(name: str, target: str) -> tarfile.TarInfo:
@@ -142,7 +135,7 @@ def test_an_archive_that_reaches_outside_is_refused(
 ) -> None:
     path = save_tar(tmp_path / "cifar.tar.gz", content, [member])
     with pytest.raises(DataError, match="lies outside the archive") as caught:
-        read_cifar_tar(path, published)
+        published.read_tar(path)
     assert str(path) in str(caught.value)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -152,7 +145,7 @@ def test_a_member_of_absurd_size_is_not_read(
 ) -> None:
     path = save_tar(tmp_path / "cifar.tar.gz", {**content, "data_batch_1.bin": bytes(10 * RECORD)})
     with pytest.raises(DataError, match=r"data_batch_1\.bin has 30,730 bytes instead of 12,292"):
-        read_cifar_tar(path, published)
+        published.read_tar(path)
 
 
 @pytest.mark.parametrize("keep", [0, 10, 1000, 40_000])
@@ -162,4 +155,4 @@ def test_a_truncated_archive_is_refused(
     path = save_tar(tmp_path / "cifar.tar.gz", content)
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(DataError, match=r"cifar\.tar\.gz"):
-        read_cifar_tar(path, published)
+        published.read_tar(path)

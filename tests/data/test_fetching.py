@@ -7,6 +7,7 @@ import io
 import tarfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from fedhaw.data.cifar import CIFAR10, RECORD, CifarFiles
 from fedhaw.data.download import PublishedFile
 from fedhaw.data.idx import idx_pieces
 from fedhaw.data.images import LabelledImages
-from fedhaw.data.mnist import MNIST, IdxFile, IdxFiles
+from fedhaw.data.mnist import MNIST, IdxFile
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -74,8 +75,8 @@ def test_mnist(public: Path, url: str, tmp_path: Path, monkeypatch: pytest.Monke
         (public / f"{original.name}.gz").write_bytes(packed)
         files.append(IdxFile(original.name, shape, md5_of([content]), md5_of([packed])))
         arrays.append(array)
-    small = IdxFiles("mnist", tuple(files), (f"{url}/gone", url))  # type: ignore[arg-type]
-    monkeypatch.setattr(sources, "MNIST", small)
+    small = replace(MNIST, files=tuple(files), mirrors=(f"{url}/gone", url))
+    monkeypatch.setitem(sources.SOURCES, "mnist", small)
 
     data = load("mnist", tmp_path / "data")
     for found, made in zip(
@@ -97,14 +98,14 @@ def test_cifar10(
     records = np.random.RandomState(1).randint(0, 10, (6, 3, RECORD), dtype=np.uint8)
     content = {name: part.tobytes() for (name, _), part in zip(CIFAR10.all, records, strict=True)}
     sums = [(name, md5_of([raw])) for name, raw in content.items()]
-    monkeypatch.setattr(sources, "CIFAR10", CifarFiles(tuple(sums[:5]), sums[5], records=3))
-    name = sources.CIFAR10_BINARY.name
+    small = CifarFiles(tuple(sums[:5]), sums[5], records=3)
+    name = small.packed.name
     pack(
         public / name, {f"cifar-10-batches-bin/{key}": raw for key, raw in content.items()}, "w:gz"
     )
     folder = tmp_path / "data"
     if layout == "fetched":
-        monkeypatch.setattr(sources, "CIFAR10_BINARY", publish(public, url, name))
+        small = replace(small, packed=publish(public, url, name))
     elif layout == "tar":
         folder.mkdir()
         (public / name).rename(folder / name)
@@ -114,6 +115,7 @@ def test_cifar10(
         for key, raw in content.items():
             (below / key).write_bytes(raw)
 
+    monkeypatch.setitem(sources.SOURCES, "cifar10", small)
     data = load("cifar10", folder, download=layout == "fetched")
     assert data.name == "cifar10"
     np.testing.assert_array_equal(data.y_train, records[:5, :, 0].ravel())

@@ -2,6 +2,7 @@ import gzip
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from fedhaw.data import DataError, DownloadError, load, names, search_folders, sources
 from fedhaw.data.checksums import md5_of
 from fedhaw.data.idx import idx_pieces
-from fedhaw.data.mnist import FASHION_MNIST, MNIST, IdxFile, IdxFiles
+from fedhaw.data.mnist import FASHION_MNIST, MNIST, IdxFile
 
 Arrays = list[np.ndarray]
 
@@ -30,13 +31,13 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Arrays:
         random.randint(0, 256, (8, 4, 4), dtype=np.uint8),
         random.randint(0, 10, 8, dtype=np.uint8),
     ]
-    for attribute, original in (("MNIST", MNIST), ("FASHION_MNIST", FASHION_MNIST)):
+    for original in (MNIST, FASHION_MNIST):
         files = [
             IdxFile(file.name, array.shape, md5_of([idx_bytes(array)]), "0" * 32)
             for file, array in zip(original.files, arrays, strict=True)
         ]
-        small = IdxFiles(original.name, tuple(files), ("http://127.0.0.1:9",))  # type: ignore[arg-type]
-        monkeypatch.setattr(sources, attribute, small)
+        small = replace(original, files=tuple(files), mirrors=("http://127.0.0.1:9",))
+        monkeypatch.setitem(sources.SOURCES, original.name, small)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     return arrays
 

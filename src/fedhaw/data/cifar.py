@@ -4,6 +4,7 @@ Each of the six files is 10,000 records of 3,073 bytes: the label, then the 32 x
 planes, red, green and blue. The published python version is a pickle and is never opened.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,32 +14,145 @@ from numpy.typing import NDArray
 
 from fedhaw.data.checksums import check_md5, check_size, md5_of
 from fedhaw.data.dataset import Dataset, from_arrays
+from fedhaw.data.download import PublishedFile, fetch
 from fedhaw.data.errors import DataError
+from fedhaw.data.source import Search
 from fedhaw.data.tars import members, opened
 
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
-CLASSES = 10
+
+PACKED = PublishedFile(
+    "cifar-10-binary.tar.gz",
+    ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+    "c32a1d4ab5d03f1284b67883e8d87530",
+)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class CifarFiles:
-    """The files of the binary version.
+    """CIFAR-10 in the files of its binary version, unpacked or in the published archive.
 
     Attributes:
         train: name and MD5 of each training file, in order.
         test: name and MD5 of the test file.
         records: images per file.
+        packed: the archive.
+        places: where the files may lie below a folder of data.
+        archives: names of an .npz that holds its beginning, in the published order.
+        classes: how many there are.
     """
 
     train: tuple[tuple[str, str], ...]
     test: tuple[str, str]
     records: int = 10_000
+    packed: PublishedFile = PACKED
+    places: tuple[str, ...] = (
+        "cifar-10-batches-bin",
+        "cifar10/cifar-10-batches-bin",
+        "cifar10",
+        "",
+    )
+    archives: tuple[str, ...] = ("cifar10.npz", "cifar10_12k.npz")
+    classes: int = 10
 
     @property
     def all(self) -> tuple[tuple[str, str], ...]:
         """Name and MD5 of every file, the test file last."""
         return (*self.train, self.test)
+
+    def find(self, folder: Path, search: Search) -> Dataset | None:
+        """The data set in a folder; see `Source`."""
+        if (folder / self.test[0]).is_file():
+            return self.read_folder(folder)
+        packed = folder / self.packed.name
+        return self.read_tar(packed) if packed.is_file() else None
+
+    def fetch(self, folder: Path, progress: bool) -> None:
+        """A download of the archive, which is used as it comes."""
+        fetch(self.packed, folder, progress)
+
+    def read_folder(self, folder: Path) -> Dataset:
+        """The data set in the six unpacked files of a folder.
+
+        Raises:
+            DataError: one is missing, of the wrong length, or not the published one.
+        """
+        content = {}
+        for name, _ in self.all:
+            path = folder / name
+            if not path.is_file():
+                raise DataError(
+                    f"{path} is missing; put all of the binary version of CIFAR-10 there."
+                )
+            check_size(path.stat().st_size, self.records * RECORD, path)
+            content[name] = path.read_bytes()
+        return self._assemble(content, folder)
+
+    def read_tar(self, path: Path) -> Dataset:
+        """The six files, read straight out of the published archive; nothing is unpacked to disk.
+
+        Raises:
+            DataError: the archive is damaged, names files outside itself, or lacks one of the six.
+        """
+        content = {}
+        wanted = dict(self.all)
+        with opened(path) as archive:
+            for member in members(archive, path):
+                name = Path(member.name).name
+                if name in wanted and (file := archive.extractfile(member)):
+                    check_size(member.size, self.records * RECORD, path / member.name)
+                    content[name] = file.read()
+        if missing := wanted.keys() - content.keys():
+            raise DataError(
+                f"{path} lacks {', '.join(sorted(missing))}; it must be the binary version of "
+                "CIFAR-10."
+            )
+        return self._assemble(content, path)
+
+    def adopt(self, dataset: Dataset, path: Path) -> Dataset:
+        """The first images from an archive, as many whole files as they fill being checked."""
+        if dataset.x_train.dtype != np.uint8 or dataset.x_train.shape[1:] != (SIDE, SIDE, 3):
+            raise DataError(
+                f"{path} holds {dataset.x_train.dtype} of shape {dataset.x_train.shape[1:]}, not "
+                f"CIFAR-10's uint8 images of shape {(SIDE, SIDE, 3)}."
+            )
+        parts = (
+            (dataset.x_train, dataset.y_train, self.train),
+            (dataset.x_test, dataset.y_test, (self.test,)),
+        )
+        for images, labels, published in parts:
+            if len(images) > self.records * len(published):
+                raise DataError(
+                    f"{path} holds more images than CIFAR-10 has; is it another data set?"
+                )
+            for index, (name, md5) in enumerate(published):
+                whole = slice(index * self.records, (index + 1) * self.records)
+                if whole.stop <= len(images):
+                    found = md5_of(_records(images[whole], labels[whole]))
+                    check_md5(found, md5, f"The part of {path} that should equal {name}")
+        here, all_here = len(dataset.y_train), self.records * len(self.train)
+        if here < all_here:
+            _log.warning(
+                "%s holds %s of CIFAR-10's %s training and %s of its %s test images.",
+                path, here, all_here, len(dataset.y_test), self.records,
+            )  # fmt: skip
+        return dataset
+
+    def _assemble(self, content: dict[str, bytes], origin: Path) -> Dataset:
+        for name, md5 in self.all:
+            check_md5(md5_of([content[name]]), md5, f"{name} in {origin}")
+        train, test = (
+            np.concatenate([np.frombuffer(content[name], np.uint8) for name, _ in part]).reshape(
+                -1, RECORD
+            )
+            for part in (self.train, (self.test,))
+        )
+        return from_arrays(
+            _images(train), train[:, 0], _images(test), test[:, 0], "cifar10", classes=self.classes
+        )
 
 
 CIFAR10 = CifarFiles(
@@ -51,87 +165,6 @@ CIFAR10 = CifarFiles(
     ),
     test=("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
 )
-
-
-def read_cifar_folder(folder: Path, files: CifarFiles = CIFAR10) -> Dataset:
-    """The data set in the six unpacked files of a folder.
-
-    Raises:
-        DataError: one is missing, of the wrong length, or not the published one.
-    """
-    content = {}
-    for name, _ in files.all:
-        path = folder / name
-        if not path.is_file():
-            raise DataError(f"{path} is missing; put all of the binary version of CIFAR-10 there.")
-        check_size(path.stat().st_size, files.records * RECORD, path)
-        content[name] = path.read_bytes()
-    return _assemble(content, files, folder)
-
-
-def read_cifar_tar(path: Path, files: CifarFiles = CIFAR10) -> Dataset:
-    """The six files, read straight out of the published archive; nothing is unpacked to disk.
-
-    Raises:
-        DataError: the archive is damaged, names files outside itself, or lacks one of the six.
-    """
-    content = {}
-    wanted = dict(files.all)
-    with opened(path) as archive:
-        for member in members(archive, path):
-            name = Path(member.name).name
-            if name in wanted and (file := archive.extractfile(member)):
-                check_size(member.size, files.records * RECORD, path / member.name)
-                content[name] = file.read()
-    if missing := wanted.keys() - content.keys():
-        raise DataError(
-            f"{path} lacks {', '.join(sorted(missing))}; it must be the binary version of CIFAR-10."
-        )
-    return _assemble(content, files, path)
-
-
-def check_cifar_arrays(dataset: Dataset, path: Path, files: CifarFiles = CIFAR10) -> None:
-    """A check of images from elsewhere against as many whole published files as they fill.
-
-    Args:
-        dataset: the first images of CIFAR-10, in the published order.
-        path: where they came from, for the message.
-        files: what was published.
-
-    Raises:
-        DataError: other shapes, or other content.
-    """
-    if dataset.x_train.dtype != np.uint8 or dataset.x_train.shape[1:] != (SIDE, SIDE, 3):
-        raise DataError(
-            f"{path} holds {dataset.x_train.dtype} of shape {dataset.x_train.shape[1:]}, not "
-            f"CIFAR-10's uint8 images of shape {(SIDE, SIDE, 3)}."
-        )
-    parts = (
-        (dataset.x_train, dataset.y_train, files.train),
-        (dataset.x_test, dataset.y_test, (files.test,)),
-    )
-    for images, labels, published in parts:
-        if len(images) > files.records * len(published):
-            raise DataError(f"{path} holds more images than CIFAR-10 has; is it another data set?")
-        for index, (name, md5) in enumerate(published):
-            whole = slice(index * files.records, (index + 1) * files.records)
-            if whole.stop <= len(images):
-                found = md5_of(_records(images[whole], labels[whole]))
-                check_md5(found, md5, f"The part of {path} that should equal {name}")
-
-
-def _assemble(content: dict[str, bytes], files: CifarFiles, origin: Path) -> Dataset:
-    for name, md5 in files.all:
-        check_md5(md5_of([content[name]]), md5, f"{name} in {origin}")
-    parts = {
-        name: np.frombuffer(raw, dtype=np.uint8).reshape(-1, RECORD)
-        for name, raw in content.items()
-    }
-    train = np.concatenate([parts[name] for name, _ in files.train])
-    test = parts[files.test[0]]
-    return from_arrays(
-        _images(train), train[:, 0], _images(test), test[:, 0], "cifar10", classes=CLASSES
-    )
 
 
 def _images(records: NDArray[np.uint8]) -> NDArray[np.uint8]:

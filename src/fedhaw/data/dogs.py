@@ -6,6 +6,7 @@ division into 12,000 for training and 8,580 for testing, `train_list.mat` and `t
 """
 
 import io
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.data.checksums import check_md5, md5_of
+from fedhaw.data.dataset import Dataset, from_arrays
 from fedhaw.data.download import PublishedFile, fetch
 from fedhaw.data.errors import DataError, reading
+from fedhaw.data.features import frozen_features
 from fedhaw.data.images import ImageFolder, ImageStore, ImageTar, LabelledImages
+from fedhaw.data.source import Search
 from fedhaw.data.tars import members, opened
 from fedhaw.errors import importing
 
 CLASSES = 120
+PARTS = ("train", "test")
 
 _PAGE = "http://vision.stanford.edu/aditya86/ImageNetDogs"
 IMAGES = PublishedFile("images.tar", (f"{_PAGE}/images.tar",), "1bb1f2a596ae7057f99d7d75860002ef")
@@ -29,53 +34,58 @@ LIST_SUMS = {
     "test_list.mat": "66f60c285efbc3ce2fb7893bd26c6b80",
 }
 
-
-@dataclass(frozen=True, eq=False)
-class DogImages:
-    """The images of both parts.
-
-    Attributes:
-        train: training images.
-        test: test images.
-        classes: how many breeds.
-    """
-
-    train: LabelledImages
-    test: LabelledImages
-    classes: int
+_log = logging.getLogger(__name__)
 
 
-def find_dogs(folder: Path) -> DogImages | None:
-    """Stanford Dogs in a folder; None when its images are not there.
+@dataclass(frozen=True)
+class StanfordDogs:
+    """The data set: features of its images; see `Source` for the attributes."""
 
-    Raises:
-        DataError: something of it is there, but not all, or not as it should be.
-    """
-    if (folder / "train").is_dir() and (folder / "test").is_dir():
-        return _class_folders(folder)
-    store: ImageStore
-    if (folder / "Images").is_dir():
-        store = ImageFolder(folder / "Images")
-    elif (folder / "images.tar").is_file():
-        store = ImageTar(folder / "images.tar", root="Images")
-    else:
-        return None
-    known = frozenset(store.names)
-    return DogImages(
-        train=_listed(folder, "train_list.mat", store, known),
-        test=_listed(folder, "test_list.mat", store, known),
-        classes=CLASSES,
+    places: tuple[str, ...] = ("stanford-dogs", "stanford_dogs", "StanfordDogs", "")
+    archives: tuple[str, ...] = ("stanford-dogs.npz", "dogs_vit_features.npz")
+    classes: int = CLASSES
+
+    def find(self, folder: Path, search: Search) -> Dataset | None:
+        """The features of the images in a folder, whose classes may also be folders."""
+        if (folder / "train").is_dir() and (folder / "test").is_dir():
+            return _features(*_class_folders(folder), search)
+        store: ImageStore
+        if (folder / "Images").is_dir():
+            store = ImageFolder(folder / "Images")
+        elif (folder / "images.tar").is_file():
+            store = ImageTar(folder / "images.tar", root="Images")
+        else:
+            return None
+        known = frozenset(store.names)
+        train, test = (_listed(folder, f"{part}_list.mat", store, known) for part in PARTS)
+        return _features(train, test, self.classes, search)
+
+    def adopt(self, dataset: Dataset, path: Path) -> Dataset:
+        """The features of an archive, for whose images nobody can vouch."""
+        _log.warning("Using the features of %s as they are: %r.", path, dataset)
+        return dataset
+
+    def fetch(self, folder: Path, progress: bool) -> None:
+        """A download of the two archives, which are used as they come."""
+        for file in (LISTS, IMAGES):  # the small one first: without it the other is of no use
+            fetch(file, folder, progress)
+
+
+STANFORD_DOGS = StanfordDogs()
+
+
+def _features(train: LabelledImages, test: LabelledImages, classes: int, search: Search) -> Dataset:
+    # Features go where this user may write, which a shared folder of images need not be.
+    cache = search.folders[-1] / "features"
+    x_train, x_test = (
+        frozen_features(
+            part, cache, search.backbone, download=search.download, progress=search.progress
+        )
+        for part in (train, test)
     )
-
-
-def fetch_dogs(folder: Path, progress: bool = True) -> None:
-    """A download of the two archives into a folder; they are used as they come.
-
-    Raises:
-        DownloadError: they cannot be had; the sentence says what to put where.
-    """
-    for file in (LISTS, IMAGES):  # the small one first: without it the other is of no use
-        fetch(file, folder, progress)
+    return from_arrays(
+        x_train, train.labels, x_test, test.labels, name="stanford-dogs", classes=classes
+    )
 
 
 def _listed(folder: Path, name: str, store: ImageStore, known: frozenset[str]) -> LabelledImages:
@@ -123,9 +133,9 @@ def _parse_list(content: bytes, origin: str) -> tuple[list[str], NDArray[np.int6
     return names, labels
 
 
-def _class_folders(folder: Path) -> DogImages:
+def _class_folders(folder: Path) -> tuple[LabelledImages, LabelledImages, int]:
     """`train/<class>/` and `test/<class>/`; classes are numbered in alphabetical order."""
-    stores = {part: ImageFolder(folder / part) for part in ("train", "test")}
+    stores = {part: ImageFolder(folder / part) for part in PARTS}
     found = {
         part: sorted({name.split("/")[0] for name in store.names if "/" in name})
         for part, store in stores.items()
@@ -143,4 +153,4 @@ def _class_folders(folder: Path) -> DogImages:
         labels = np.array([numbers[name.split("/")[0]] for name in names], dtype=np.int64)
         return LabelledImages(stores[part], names, labels)
 
-    return DogImages(labelled("train"), labelled("test"), len(classes))
+    return labelled("train"), labelled("test"), len(classes)

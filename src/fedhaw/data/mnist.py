@@ -1,16 +1,17 @@
 """MNIST and Fashion-MNIST, which share a format, and the 5,000 digits that need no download."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from fedhaw.data.checksums import check_md5, md5_of
-from fedhaw.data.dataset import Dataset, Inputs, Labels, from_arrays, from_table
+from fedhaw.data.dataset import Dataset, from_arrays, from_table
 from fedhaw.data.download import PublishedFile, fetch
 from fedhaw.data.errors import DataError
 from fedhaw.data.idx import idx_pieces, read_idx
+from fedhaw.data.source import Search
 from fedhaw.errors import importing
 
 CLASSES = 10
@@ -35,155 +36,129 @@ class IdxFile:
 
 @dataclass(frozen=True)
 class IdxFiles:
-    """The four files of a data set, training images and labels first.
+    """A data set of four idx files, each plain or packed.
 
     Attributes:
         name: of the data set.
         files: training images, training labels, test images, test labels.
         mirrors: folders on the web that hold the .gz files.
+        places: where the files may lie below a folder of data.
+        archives: names of an .npz that holds all of it, in the published order.
+        classes: how many there are.
     """
 
     name: str
-    files: tuple[IdxFile, IdxFile, IdxFile, IdxFile]
+    files: tuple[IdxFile, ...]
     mirrors: tuple[str, ...]
+    places: tuple[str, ...]
+    archives: tuple[str, ...]
+    classes: int = CLASSES
+
+    def find(self, folder: Path, search: Search) -> Dataset | None:
+        """The data set in the four files of a folder, checked; see `Source`."""
+        found, missing = [], []
+        for file in self.files:
+            candidates = (folder / file.name, folder / f"{file.name}.gz")
+            there = next((path for path in candidates if path.is_file()), None)
+            if there is None:
+                missing.append(file.name)
+            else:
+                found.append(there)
+        if not found:
+            return None
+        if missing:
+            raise DataError(
+                f"{folder} holds only part of {self.name}; put {' and '.join(missing)} "
+                "(or the same with .gz) there too."
+            )
+        x_train, y_train, x_test, y_test = (
+            read_idx(path, file.shape, file.md5)
+            for path, file in zip(found, self.files, strict=True)
+        )
+        return from_arrays(x_train, y_train, x_test, y_test, self.name, classes=self.classes)
+
+    def adopt(self, dataset: Dataset, path: Path) -> Dataset:
+        """The whole data set from an archive, checked against the published files."""
+        arrays = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test)
+        for array, file in zip(arrays, self.files, strict=True):
+            if array.shape != file.shape or array.dtype == np.float32:
+                raise DataError(
+                    f"{path} holds {array.dtype} of shape {array.shape} where {self.name} has "
+                    f"uint8 of shape {file.shape}; load it by its path if it is data of your own."
+                )
+            found = md5_of(idx_pieces(array.astype(np.uint8, copy=False)))
+            check_md5(found, file.md5, f"The part of {path} that should equal {file.name}")
+        return replace(dataset, name=self.name)
+
+    def fetch(self, folder: Path, progress: bool) -> None:
+        """A download of the four files, packed."""
+        for file in self.files:
+            name = f"{file.name}.gz"
+            urls = tuple(f"{mirror}/{name}" for mirror in self.mirrors)
+            fetch(PublishedFile(name, urls, file.md5_packed), folder, progress)
 
 
-def _four(
-    name: str, sums: Sequence[str], packed: Sequence[str], mirrors: Sequence[str]
-) -> IdxFiles:
-    names = (
-        ("train-images-idx3-ubyte", (60_000, 28, 28)),
-        ("train-labels-idx1-ubyte", (60_000,)),
-        ("t10k-images-idx3-ubyte", (10_000, 28, 28)),
-        ("t10k-labels-idx1-ubyte", (10_000,)),
-    )
-    first, second, third, fourth = (
-        IdxFile(*described, md5, gz) for described, md5, gz in zip(names, sums, packed, strict=True)
-    )
-    return IdxFiles(name, (first, second, third, fourth), tuple(mirrors))
+FOUR = (
+    ("train-images-idx3-ubyte", (60_000, 28, 28)),
+    ("train-labels-idx1-ubyte", (60_000,)),
+    ("t10k-images-idx3-ubyte", (10_000, 28, 28)),
+    ("t10k-labels-idx1-ubyte", (10_000,)),
+)
+"""The names of the files, which both data sets have in common, and what they hold."""
 
 
-MNIST = _four(
+def _four(sums: Sequence[str], packed: Sequence[str]) -> tuple[IdxFile, ...]:
+    return tuple(IdxFile(*of, *md5) for of, *md5 in zip(FOUR, sums, packed, strict=True))
+
+
+MNIST = IdxFiles(
     "mnist",
-    sums=(
-        "6bbc9ace898e44ae57da46a324031adb",
-        "a25bea736e30d166cdddb491f175f624",
-        "2646ac647ad5339dbf082846283269ea",
-        "27ae3e4e09519cfbb04c329615203637",
-    ),
-    packed=(
-        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "d53e105ee54ea40749a09fcbcd1e9432",
-        "9fb629c4189551a2d022fa330f9573f3",
-        "ec29112dd5afa0611ce80d1b7f02629c",
+    _four(
+        sums=(
+            "6bbc9ace898e44ae57da46a324031adb",
+            "a25bea736e30d166cdddb491f175f624",
+            "2646ac647ad5339dbf082846283269ea",
+            "27ae3e4e09519cfbb04c329615203637",
+        ),
+        packed=(
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ),
     ),
     mirrors=(
         "https://ossci-datasets.s3.amazonaws.com/mnist",
         "https://storage.googleapis.com/cvdf-datasets/mnist",
     ),
+    # Loose files in a folder are taken for MNIST's; Fashion-MNIST's have the same names.
+    places=("mnist", "MNIST/raw", ""),
+    archives=("mnist.npz",),
 )
 
-FASHION_MNIST = _four(
+FASHION_MNIST = IdxFiles(
     "fashion-mnist",
-    sums=(
-        "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-        "9018921c3c673c538a1fc5bad174d6f9",
-        "8181f5470baa50b63fa0f6fddb340f0a",
-        "15d484375f8d13e6eb1aabb0c3f46965",
-    ),
-    packed=(
-        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "25c81989df183df01b3e8a0aad5dffbe",
-        "bef4ecab320f06d8554ea6380940ec79",
-        "bb300cfdad3c16e7a12a480ee83cd310",
+    _four(
+        sums=(
+            "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+            "9018921c3c673c538a1fc5bad174d6f9",
+            "8181f5470baa50b63fa0f6fddb340f0a",
+            "15d484375f8d13e6eb1aabb0c3f46965",
+        ),
+        packed=(
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79",
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ),
     ),
     mirrors=(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
     ),
+    places=("fashion-mnist", "fashion_mnist", "FashionMNIST/raw"),
+    archives=("fashion-mnist.npz", "fashion_mnist.npz"),
 )
-
-
-def find_idx(folder: Path, published: IdxFiles) -> list[Path] | None:
-    """The four files of a folder, each plain or packed; None when none of them is there.
-
-    Raises:
-        DataError: some are there and some are missing.
-    """
-    found, missing = [], []
-    for file in published.files:
-        candidates = (folder / file.name, folder / f"{file.name}.gz")
-        there = next((path for path in candidates if path.is_file()), None)
-        if there is None:
-            missing.append(file.name)
-        else:
-            found.append(there)
-    if found and missing:
-        raise DataError(
-            f"{folder} holds only part of {published.name}; put {' and '.join(missing)} "
-            "(or the same with .gz) there too."
-        )
-    return found or None
-
-
-def read_idx_files(paths: Sequence[Path], published: IdxFiles) -> Dataset:
-    """The data set in the four files, read in the order of `published.files` and checked.
-
-    Raises:
-        DataError: one is damaged or not the published one.
-    """
-    x_train, y_train, x_test, y_test = (
-        read_idx(path, file.shape, file.md5)
-        for path, file in zip(paths, published.files, strict=True)
-    )
-    return from_arrays(x_train, y_train, x_test, y_test, published.name, classes=CLASSES)
-
-
-def check_idx_arrays(dataset: Dataset, path: Path, published: IdxFiles) -> None:
-    """A check of arrays from elsewhere against the published files.
-
-    Args:
-        dataset: all of the data set, in the published order.
-        path: where it came from, for the message.
-        published: what it should be.
-
-    Raises:
-        DataError: other shapes, or other content.
-    """
-    parts: tuple[Inputs | Labels, ...] = (
-        dataset.x_train,
-        dataset.y_train,
-        dataset.x_test,
-        dataset.y_test,
-    )
-    for array, file in zip(parts, published.files, strict=True):
-        if array.shape != file.shape or array.dtype == np.float32:
-            raise DataError(
-                f"{path} holds {array.dtype} of shape {array.shape} where {published.name} has "
-                f"uint8 of shape {file.shape}; load it by its path if it is data of your own."
-            )
-        found = md5_of(idx_pieces(array.astype(np.uint8, copy=False)))
-        check_md5(found, file.md5, f"The part of {path} that should equal {file.name}")
-
-
-def fetch_idx(folder: Path, published: IdxFiles, progress: bool = True) -> list[Path]:
-    """A download of the four files into a folder.
-
-    Raises:
-        DownloadError: they cannot be had; the sentence says what to put where.
-    """
-    return [
-        fetch(
-            PublishedFile(
-                f"{file.name}.gz",
-                tuple(f"{mirror}/{file.name}.gz" for mirror in published.mirrors),
-                file.md5_packed,
-            ),
-            folder,
-            progress,
-        )
-        for file in published.files
-    ]
 
 
 def mnist_5k() -> Dataset:
