@@ -12,24 +12,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from suite import FORMULAS
 from tests.checkpoints import first_format
+from tests.simulation.every_rule import RULES
 
 from fedhaw import (
-    MIFA,
-    Clipped,
-    FedAdp,
-    FedAU,
     FedAvg,
-    FedAvgM,
-    FedAWA,
     FedHAW,
     FedhawError,
-    FedHyperG,
-    FedLAW,
-    FedLWS,
-    FedVARP,
-    FedYogi,
     Round,
     simulate,
 )
@@ -40,24 +29,6 @@ from fedhaw.simulation import CheckpointError, InvalidSimulation
 
 Simulate = Callable[..., History]
 
-RULES: dict[str, Any] = {
-    "fedavg": FedAvg(),
-    "fedadp": FedAdp(),
-    "fedhyper": FedHyperG(),
-    "fedlws": FedLWS(),
-    "fedlaw": lambda federation: FedLAW(federation.proxy_losses(), epochs=3),
-    "fedhaw": FedHAW(0.1, 1e-2, 1e-1),
-    "fedhaw-bfloat16": FedHAW(0.1, 1e-2, 1e-1, history_dtype="bfloat16"),
-    "fedhaw-gamma": FedHAW(0.1, 1e-2, 1e-1, learn="gamma"),
-    "fedhaw-by-formula": FORMULAS["fedhaw_by_formula"](0.1, 1e-2, 1e-1),
-    "fedavgm": FedAvgM(),
-    "fedyogi": FedYogi(),
-    "mifa": MIFA(),
-    "fedvarp": FedVARP(),
-    "fedau": FedAU(),
-    "fedawa": FedAWA(),
-    "clipped-fedhaw": Clipped(FedHAW(0.1, 1e-2, 1e-1)),
-}
 HAW = RULES["fedhaw"]
 
 

@@ -5,18 +5,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from tests.simulation.every_rule import RULES
 from torch import Tensor, nn
 
 import fedhaw
 from fedhaw import (
     BurstyUplink,
-    FedAdp,
     FedAvg,
     FedHAW,
     FedhawError,
-    FedHyperG,
-    FedLAW,
-    FedLWS,
     Round,
 )
 from fedhaw.clients import LocalUpdate
@@ -30,16 +27,6 @@ from fedhaw.simulation.run import simulate
 from fedhaw.simulation.stand_ins import LastModels
 
 Simulate = Callable[..., History]
-
-RULES: dict[str, Any] = {
-    "fedavg": FedAvg(),
-    "fedadp": FedAdp(),
-    "fedhyper": FedHyperG(),
-    "fedlws": FedLWS(),
-    "fedlaw": lambda federation: FedLAW(federation.proxy_losses(), epochs=3),
-    "fedhaw": FedHAW(0.1, 1e-2, 1e-1),
-    "fedhaw-bfloat16": FedHAW(0.1, 1e-2, 1e-1, history_dtype="bfloat16"),
-}
 
 
 def without_times(history: History) -> list[RoundRecord]:

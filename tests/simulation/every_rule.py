@@ -1,0 +1,40 @@
+"""A rule of every kind that keeps something between two rounds, for the tiny federation."""
+
+from typing import Any
+
+from suite import FORMULAS
+
+from fedhaw import (
+    MIFA,
+    Clipped,
+    FedAdp,
+    FedAU,
+    FedAvg,
+    FedAvgM,
+    FedAWA,
+    FedHAW,
+    FedHyperG,
+    FedLAW,
+    FedLWS,
+    FedVARP,
+    FedYogi,
+)
+
+RULES: dict[str, Any] = {
+    "fedavg": FedAvg(),
+    "fedadp": FedAdp(),
+    "fedhyper": FedHyperG(),
+    "fedlws": FedLWS(),
+    "fedlaw": lambda federation: FedLAW(federation.proxy_losses(), epochs=3),
+    "fedhaw": FedHAW(0.1, 1e-2, 1e-1),
+    "fedhaw-bfloat16": FedHAW(0.1, 1e-2, 1e-1, history_dtype="bfloat16"),
+    "fedhaw-gamma": FedHAW(0.1, 1e-2, 1e-1, learn="gamma"),
+    "fedhaw-by-formula": FORMULAS["fedhaw_by_formula"](0.1, 1e-2, 1e-1),
+    "fedavgm": FedAvgM(),
+    "fedyogi": FedYogi(),
+    "mifa": MIFA(),
+    "fedvarp": FedVARP(),
+    "fedau": FedAU(),
+    "fedawa": FedAWA(),
+    "clipped-fedhaw": Clipped(FedHAW(0.1, 1e-2, 1e-1)),
+}
