@@ -108,12 +108,12 @@ def digest(*contents: object) -> str:
     return summary.hexdigest()
 
 
-def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+def differences(theirs: Mapping[str, object], ours: Mapping[str, object]) -> list[str]:
     """Where two descriptions differ, as "field: theirs vs ours"; the number of rounds may."""
     return [f"{name}: {old} vs {new}" for name, (old, new) in changes(theirs, ours).items()]
 
 
-def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def changes(theirs: Mapping[str, object], ours: Mapping[str, object]) -> dict[str, tuple[str, str]]:
     """The values, theirs and ours, of every field in which two descriptions differ.
 
     Fields within fields are named with a dot. A field that is not there is as good as None. The
@@ -128,8 +128,8 @@ def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tup
     }
 
 
-def _flat(description: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(description: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
     for name, value in description.items():
         if isinstance(value, Mapping):
             flat.update(_flat(value, f"{prefix}{name}."))
@@ -138,7 +138,7 @@ def _flat(description: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _printed(flat: Mapping[str, Any], name: str) -> str:
+def _printed(flat: Mapping[str, object], name: str) -> str:
     if name in flat:
         return repr(flat[name])
     return "1" if name.rpartition(".")[2] == "version" else NOT_SET  # see `version`
@@ -153,7 +153,7 @@ def _class_name(thing: object) -> str:
     return _NAMES.get(type(thing).__name__) or name_of(type(thing))
 
 
-def _function_name(function: Callable[..., Any]) -> str:
+def _function_name(function: Callable[..., object]) -> str:
     if isinstance(function, functools.partial):
         return f"partial {_function_name(function.func)}"
     module = getattr(function, "__module__", None)

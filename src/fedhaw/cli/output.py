@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,7 @@ def print_table(table: "Table") -> None:
         print(to_text(table))
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     match value:
         case float() if not math.isfinite(value):
             return None

@@ -74,7 +74,7 @@ def feature_key(images: LabelledImages, backbone: str) -> str:
     """
     folder = Path(backbone)
     if folder.is_dir():
-        model: Any = {
+        model: object = {
             name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
             for name in _MODEL_FILES
             if (folder / name).is_file()

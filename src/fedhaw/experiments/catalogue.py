@@ -288,16 +288,21 @@ def _rules_within(
     return within
 
 
-def _is_a_rule(hint: Any) -> bool:
+def _is_a_rule(hint: object) -> bool:
     return Rule in (hint, get_origin(hint))
 
 
-def _written(hint: Any) -> str:
+def _written(hint: object) -> str:
     """A type as a user would write it: the words of a Literal, the names of the others."""
     parts, origin = get_args(hint), get_origin(hint)
     if _is_a_rule(hint):
         return 'the name of a rule, or {name="fedavgm", beta=0.5}'
-    plain = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+    plain: dict[object, str] = {
+        float: "a number",
+        int: "a whole number",
+        str: "text",
+        bool: "true or false",
+    }
     if hint in plain:
         return plain[hint]
     if hint is type(None):

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from fedhaw.errors import shown
 from fedhaw.experiments.job import Job, Watch
@@ -70,7 +69,7 @@ def compare(
 
 def summary(
     plan: ComparePlan, comparison: Comparison, target: float | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What a script wants to know, JSON-ready; values that do not exist are NaN.
 
     Args:
@@ -128,7 +127,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(range(int(parts[0])))
 
 
-def summary_of_rule(group: Group, target: float | None) -> dict[str, Any]:
+def summary_of_rule(group: Group, target: float | None) -> dict[str, object]:
     """One rule's part of the summary."""
     final = group.final()
     reach = group.reach(target) if target is not None else None

@@ -216,7 +216,7 @@ class NoTuningResult:
     notice: str
     paths: tuple[Path, ...]
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """JSON-ready."""
         return {
             "notice": self.notice,

@@ -134,7 +134,7 @@ def _in_words(name: str, theirs: str, ours: str) -> str:
     return f"with {name} = {theirs}, not {ours}"
 
 
-def _identity(dataset: Dataset) -> dict[str, Any]:
+def _identity(dataset: Dataset) -> dict[str, object]:
     """Enough to notice that another file was found under the same name."""
     return {
         "name": dataset.name,

@@ -9,7 +9,6 @@ import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedhaw.experiments.job import Job, Watch
 from fedhaw.experiments.letter import (
@@ -137,7 +136,7 @@ class Reproduction:
         """The table as it is printed: a row a rule, both numbers in every cell."""
         return _shown(self.table, self.notice, self.results)
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """JSON-ready."""
         return {
             "table": self.table.name,

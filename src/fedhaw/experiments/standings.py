@@ -6,7 +6,6 @@ the others counted in cells.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -130,7 +129,7 @@ class Standings:
         title = f"{subject} without tuning, over all cells"
         return Table(columns, rows, title, notice, (explained, *notes))
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """JSON-ready."""
         return {
             "subject": self.subject,

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from fedhaw.reports.comparison import Comparison
 from fedhaw.reports.labels import readable
@@ -193,7 +192,7 @@ def _footer(comparison: Comparison, files_beside: Sequence[str]) -> str:
     return html.escape(made) + (f" Beside this page: {links}." if links else "")
 
 
-def _inline_json(value: Any) -> str:
+def _inline_json(value: object) -> str:
     """JSON that no HTML parser takes for markup."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     for character in "<>&":

@@ -53,7 +53,7 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _metric(comparison: Comparison, metric: Metric, longest: int) -> dict[str, Any]:
+def _metric(comparison: Comparison, metric: Metric, longest: int) -> dict[str, object]:
     means = [group.per_round(metric)[0] for group in comparison.groups]
     curves = np.full((len(means), longest), np.nan)
     for row, mean in zip(curves, means, strict=True):
@@ -77,7 +77,7 @@ def _notation(notation: Notation) -> dict[str, int | None]:
     return {"decimals": notation.decimals, "significant": notation.significant}
 
 
-def _series(group: Group, metric: Metric, shown: NDArray[np.int64]) -> dict[str, Any] | None:
+def _series(group: Group, metric: Metric, shown: NDArray[np.int64]) -> dict[str, object] | None:
     values = group.values(metric)
     if not np.isfinite(values).any():
         return None
@@ -107,7 +107,7 @@ def _lost_alike(comparison: Comparison) -> bool:
     )
 
 
-def _clients(comparison: Comparison) -> list[dict[str, Any]]:
+def _clients(comparison: Comparison) -> list[dict[str, object]]:
     """What is known of each client round by round: its weight, and what rules learnt of it."""
     quantities = [_quantity(comparison, "Weight", None, PERCENT)]
     quantities += [
@@ -119,7 +119,7 @@ def _clients(comparison: Comparison) -> list[dict[str, Any]]:
 
 def _quantity(
     comparison: Comparison, title: str, name: str | None, notation: Notation
-) -> dict[str, Any]:
+) -> dict[str, object]:
     panels, most, top = [], 0, 0.0
     for index, group in enumerate(comparison.groups):
         values, run, whose = group.mean_by_client(name)
@@ -150,7 +150,7 @@ def _quantity(
     }
 
 
-def _holdings(comparison: Comparison) -> dict[str, Any] | None:
+def _holdings(comparison: Comparison) -> dict[str, object] | None:
     run = comparison.runs[0] if comparison.runs else None
     if run is None or run.label_counts is None or not run.label_counts.any():
         return None

@@ -1,11 +1,11 @@
 """From what a user says to the settings of a federation: all of them, each checked."""
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any, TypeAlias, cast
 
 from fedhaw.errors import shown
+from fedhaw.names import advice
 from fedhaw.settings.declaration import FORMER_NAMES, SETTINGS, SPELLINGS, FederationSettings
 from fedhaw.settings.setting import InvalidSetting
 
@@ -94,7 +94,7 @@ def described(settings: FederationSettings) -> dict[str, object]:
     }
 
 
-def of_today(config: Mapping[str, Any]) -> dict[str, Any]:
+def of_today(config: Mapping[str, object]) -> dict[str, Any]:
     """An older description of a run by the names of today, and without what is left out today."""
     named = {FORMER_NAMES.get(key, key): value for key, value in config.items()}
     for name, setting in SETTINGS.items():
@@ -109,9 +109,7 @@ def of_today(config: Mapping[str, Any]) -> dict[str, Any]:
 def _unknown(key: str, place: Place, known: Sequence[str]) -> str:
     if key in FORMER_NAMES:
         return f"{place(key)} is called {FORMER_NAMES[key]} now; give it by that name."
-    close = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known)}."
-    return f"{place(key)} does not exist; {hint}"
+    return f"{place(key)} does not exist; {advice(key, known)}"
 
 
 def _splits_among_any(split: object) -> bool:

@@ -12,7 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class MemoryFile:
         self._map()
 
     @classmethod
-    def create(cls, path: Path | None, row_bytes: int, vectors: Mapping[str, Any]) -> Self:
+    def create(cls, path: Path | None, row_bytes: int, vectors: Mapping[str, object]) -> Self:
         """A new file without rows, in place of one that may lie there.
 
         Args:
@@ -72,7 +72,7 @@ class MemoryFile:
         return cls(descriptor, place, row_bytes, token)
 
     @classmethod
-    def open(cls, path: Path, row_bytes: int, vectors: Mapping[str, Any], token: str) -> Self:
+    def open(cls, path: Path, row_bytes: int, vectors: Mapping[str, object], token: str) -> Self:
         """The file of an earlier run.
 
         Raises:

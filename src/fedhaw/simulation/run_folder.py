@@ -8,7 +8,6 @@ they would have been without the interruption.
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fedhaw.checkpoints import CheckpointError, CheckpointStore, Part, Parts
 from fedhaw.description import differences
@@ -127,7 +126,7 @@ class RunFolder:
             self.run = self._history.lengthen(content.run, self._asked)
         logger.info("Going on after round %d of %s.", done - 1, self.path)
 
-    def _refuse_another(self, config: Mapping[str, Any], where: Path) -> None:
+    def _refuse_another(self, config: Mapping[str, object], where: Path) -> None:
         differing = differences(of_today(config), self._asked.config)
         if differing:
             raise CheckpointError(

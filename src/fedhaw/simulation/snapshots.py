@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import array_api_compat
 import torch
@@ -17,7 +16,7 @@ from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.stand_ins import LastModels
 
 
-def snapshot(progress: Progress, config: Mapping[str, Any]) -> dict[str, Part]:
+def snapshot(progress: Progress, config: Mapping[str, object]) -> dict[str, Part]:
     """Everything that a run needs to go on; nothing is copied where models live on the CPU.
 
     Raises:

@@ -1,7 +1,5 @@
 """How named vectors lie in a row of bytes, as files and shared memory hold them."""
 
-from typing import Any
-
 from torch import Tensor
 
 from fedhaw.clients import Vectors
@@ -39,7 +37,7 @@ class RowLayout:
             )
         }
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """Names, types and shapes in JSON."""
         return {
             name: [str(vector.dtype).removeprefix("torch."), list(vector.shape)]
