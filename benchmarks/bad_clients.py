@@ -31,7 +31,7 @@ class Attacked:
     def aggregate(self, state: Any, current: Round) -> tuple[Array, Any]:
         """What the rule makes of what the clients claim."""
         w, W = current.global_model, current.client_models.clone()
-        for k, name in enumerate(current.names):
+        for k, name in enumerate(current.clients):
             if name in self.bad and current.received[k]:
                 update = W[k] - w
                 noise = update[np.random.default_rng(k).permutation(len(w))]

@@ -49,7 +49,7 @@ class EqualVoice:
         median = float(np.median(lengths[lengths > 0]))
         loudness = np.divide(median, lengths, out=np.zeros_like(lengths), where=lengths > 0)
         model = w + combine_updates(p * loudness, w, W)
-        return model, EqualVoiceState(median, current.names, p)
+        return model, EqualVoiceState(median, current.clients, p)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class LongStep:
             return current.global_model, state
         mean = combine_updates(current.shares, current.global_model, current.client_models)
         model = current.global_model + self.step * mean
-        return model, FedAvgState(current.names, current.shares)
+        return model, FedAvgState(current.clients, current.shares)
 
 
 # %% [markdown]

@@ -47,7 +47,7 @@ class MyRule:
     def aggregate(self, state, current: Round):
         w, W, p = current.global_model, current.client_models, current.shares
         mean = sum(float(share) * row for share, row in zip(p, W))
-        return w + self.beta * (mean - w), MyState(current.names, p, self.beta * self.eta)
+        return w + self.beta * (mean - w), MyState(current.clients, p, self.beta * self.eta)
 
 
 NOT_A_RULE = 3

@@ -127,5 +127,5 @@ def reordered(asked: Round, order: np.ndarray) -> Round:
         client_models=asked.client_models[list(order)],
         num_examples=np.asarray(asked.num_examples)[order],
         received=asked.received[order],
-        clients=tuple(asked.names[k] for k in order),
+        clients=tuple(asked.clients[k] for k in order),
     )

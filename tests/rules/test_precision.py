@@ -119,7 +119,7 @@ def test_a_state_moves_between_backends(there: str, dtype: Any) -> None:
         to_there(np.asarray(last.global_model)),
         to_there(np.asarray(last.client_models)),
         last.num_examples,
-        clients=last.names,
+        clients=last.clients,
         layers=LAYERS,
     )
     other, other_after = rule.aggregate(state, moved)

@@ -123,7 +123,7 @@ class Sum:
 
     def aggregate(self, state: Any, current: Round) -> tuple[Any, Any]:
         taken = (current.global_model.clone(), current.client_models.clone())
-        self.rounds.append((*taken, current.received.copy(), current.names))
+        self.rounds.append((*taken, current.received.copy(), current.clients))
         return FedAvg().aggregate(state, current)
 
 

@@ -135,11 +135,11 @@ class HypergradientRule:
         note = None
         if state.rounds > 0 and any(self.rates.values()):
             after, note = self._stepped(state, before, current)
-        model = self._evaluate(self.formula, self._tensors(after, current.names, models), models)
+        model = self._evaluate(self.formula, self._tensors(after, current.clients, models), models)
         if after is not before and not is_finite(model):
             after, note = before, "the stepped model is not finite; coefficients stayed"
             model = self._evaluate(
-                self.formula, self._tensors(after, current.names, models), models
+                self.formula, self._tensors(after, current.clients, models), models
             )
         result = back(model, current.global_model)
         if not is_finite(result):
@@ -149,7 +149,7 @@ class HypergradientRule:
             )
         return result, replace(
             after,
-            clients=current.names,
+            clients=current.clients,
             weights=self._recorded_weights(after, models, current),
             shares=current.shares,
             # The caller may write the next global model over this one.
@@ -173,7 +173,7 @@ class HypergradientRule:
         if state.rounds == 0:
             raise InvalidRound("Hypergradients need the state after a round; aggregate one first.")
         models = models_of(current)
-        present = self._tensors(self._with_newcomers(state, current), current.names, models)
+        present = self._tensors(self._with_newcomers(state, current), current.clients, models)
         g = self._gradient(present, models)
         past = assembled(state.global_model, state.previous, state.shares, current, models.W)
         made_with = self._tensors(state, state.clients, models)
@@ -231,11 +231,11 @@ class HypergradientRule:
         current: Round,
     ) -> HypergradientState:
         """The state with coefficients for every client of the round; unchanged if none joins."""
-        values, joins = state.at(current.names), False
+        values, joins = state.at(current.clients), False
         for name, joining in per_client(self.start).items():
             begun = with_newcomers(name, values[name], current.shares, joining)
             values[name], joins = begun, joins or begun is not values[name]
-        return state.with_values(current.names, values) if joins else state
+        return state.with_values(current.clients, values) if joins else state
 
     def _tensors(
         self, state: HypergradientState, cohort: tuple[Client, ...], models: Models
@@ -267,13 +267,13 @@ class HypergradientRule:
     ) -> Vector:
         if self.weights is None:
             return current.shares
-        coefficients = self._tensors(state, current.names, models)
+        coefficients = self._tensors(state, current.clients, models)
         weights = to_vector(torch.as_tensor(self.weights(coefficients, models)))
         fit = weights.shape == current.shares.shape and bool((weights >= 0).all())
         if not fit or not 0 < weights.sum() < np.inf:
             raise InvalidRule(
                 "HypergradientRule's weights must be one number, 0 or more, for each of the "
-                f"round's {len(current.names)} clients; got {weights!r}."
+                f"round's {len(current.clients)} clients; got {weights!r}."
             )
         normalised: Vector = weights / weights.sum()
         return normalised

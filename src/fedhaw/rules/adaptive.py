@@ -178,4 +178,4 @@ def _step(
         model[block] = w[block] + eta_s * m[block] / (xp.sqrt(v[block]) + tau)
 
     each(w, part, vector_blocks(w))
-    return checked(model, current), AdaptiveState(m, v, current.names, current.shares)
+    return checked(model, current), AdaptiveState(m, v, current.clients, current.shares)

@@ -98,11 +98,6 @@ class Round:
         set_field("layers", None if layers is None else checked_layers(layers, P))
 
     @property
-    def names(self) -> tuple[Client, ...]:
-        """The K client names."""
-        return self.clients
-
-    @property
     def nothing_arrived(self) -> bool:
         """Every upload was lost: there is nothing to learn, so every rule keeps w and its state."""
         return not np.count_nonzero(self.received)

@@ -74,15 +74,15 @@ class FedAdp:
         if current.nothing_arrived:
             return unchanged(current), state
         sums, seen = dict(state.angle_sums), dict(state.rounds_seen)
-        for client, angle in zip(current.names, self._angles(current), strict=True):
+        for client, angle in zip(current.clients, self._angles(current), strict=True):
             sums[client] = sums.get(client, 0.0) + float(angle)
             seen[client] = seen.get(client, 0.0) + 1
-        mean_angles = np.array([sums[client] / seen[client] for client in current.names])
+        mean_angles = np.array([sums[client] / seen[client] for client in current.clients])
         f = self.alpha * (1 - np.exp(-np.exp(-self.alpha * (mean_angles - 1))))
         with np.errstate(divide="ignore"):
             weights = softmax(np.log(current.shares) + f)
         model = checked(combine(weights, current.client_models), current)
-        return model, FedAdpState(sums, seen, current.names, weights)
+        return model, FedAdpState(sums, seen, current.clients, weights)
 
     @staticmethod
     @np.errstate(over="ignore", invalid="ignore")

@@ -73,13 +73,13 @@ class FedAU:
         heard = voters(current)
         if not heard.any():
             return unchanged(current), state
-        asked = [c for c, share in zip(current.names, current.shares, strict=True) if share > 0]
+        asked = [c for c, share in zip(current.clients, current.shares, strict=True) if share > 0]
         omega_of = dict.fromkeys(asked, 1.0) | dict(state.interval_of)
-        omega = np.array([omega_of.get(client, 1.0) for client in current.names]) * heard
+        omega = np.array([omega_of.get(client, 1.0) for client in current.clients]) * heard
         weights = omega / omega.sum()
         delta = mean_update(current, weights)
         model = blend(1.0, current.global_model, float(omega.sum()) / len(omega_of), delta)
-        now = {client for client, here in zip(current.names, heard, strict=True) if here}
+        now = {client for client, here in zip(current.clients, heard, strict=True) if here}
         return checked(model, current), self._counted(state, omega_of, now, current, weights)
 
     def _counted(
@@ -97,4 +97,4 @@ class FedAU:
                 past = closed[client]
                 omega_of[client] = (past * omega_of[client] + waiting[client]) / (past + 1)
                 closed[client], waiting[client] = past + 1, 0.0
-        return FedAUState(omega_of, closed, waiting, current.names, weights)
+        return FedAUState(omega_of, closed, waiting, current.clients, weights)

@@ -50,4 +50,4 @@ class FedAvg:
         if current.nothing_arrived:
             return unchanged(current), state
         model = checked(combine(current.shares, current.client_models), current)
-        return model, FedAvgState(current.names, current.shares)
+        return model, FedAvgState(current.clients, current.shares)

@@ -32,4 +32,4 @@ class FedAvgArrivals:
         weights = current.shares * senders
         weights /= weights.sum()
         model = checked(combine(weights, current.client_models), current)
-        return model, FedAvgState(current.names, weights)
+        return model, FedAvgState(current.clients, weights)

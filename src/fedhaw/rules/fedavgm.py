@@ -73,4 +73,4 @@ class FedAvgM:
         if state.velocity is not None:
             velocity = blend(self.beta, like(w, state.velocity), 1.0, velocity)
         model = checked(blend(1.0, w, self.eta_s, velocity), current)
-        return model, FedAvgMState(velocity, current.names, current.shares)
+        return model, FedAvgMState(velocity, current.clients, current.shares)

@@ -73,8 +73,8 @@ class FedAWA:
         if current.nothing_arrived:
             return unchanged(current), state
         start = np.where(current.shares > 0, current.shares, -np.inf).tolist()
-        logit_of = dict(zip(current.names, start, strict=True)) | dict(state.logit_of)
-        T = np.array([logit_of[client] for client in current.names])
+        logit_of = dict(zip(current.clients, start, strict=True)) | dict(state.logit_of)
+        T = np.array([logit_of[client] for client in current.clients])
         g, note = _gradient(softmax(T), *gram(current.global_model, current.client_models)), None
         if np.isfinite(g).all():
             T = T - self.step * g / (np.abs(g) + EPSILON)
@@ -82,10 +82,10 @@ class FedAWA:
             note = "an update is too long to measure; the weights stayed"
         weights = softmax(T)
         model = checked(combine(weights, current.client_models), current)
-        logit_of |= zip(current.names, T.tolist(), strict=True)
+        logit_of |= zip(current.clients, T.tolist(), strict=True)
         # A client without data joins anew when it has some.
         known = {client: logit for client, logit in logit_of.items() if logit > -np.inf}
-        return model, FedAWAState(known, current.names, weights, note)
+        return model, FedAWAState(known, current.clients, weights, note)
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -63,4 +63,4 @@ class FedExP:
         mean_square = max(float(p @ along), 0.0)
         step = max(1.0, float(p @ squares) / (2 * (mean_square + self.epsilon)))
         model = checked(w + step * (average - w), current)
-        return model, FedExPState(step, current.names, p)
+        return model, FedExPState(step, current.clients, p)

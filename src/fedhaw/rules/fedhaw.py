@@ -153,7 +153,7 @@ class FedHAW:
         if current.nothing_arrived:
             return unchanged(current), state
         w, W, U = current.global_model, current.client_models, _previous(state, current)
-        now, then, s = current.names, state.clients, state.weights
+        now, then, s = current.clients, state.clients, state.weights
         gamma, logits = state.gamma, self._with_newcomers(state, current)
         trained, note = state.trained_length, None
 
@@ -209,9 +209,9 @@ class FedHAW:
         """The logits of all clients, with those who join at their share of this round's data."""
         joining = log_shares if self.start == "share" else bare_shares
         logits = Logits(state.lambda_of)
-        known = logits.at(current.names)
+        known = logits.at(current.clients)
         begun = with_newcomers("lambda", known, current.shares, joining)
-        return logits if begun is known else logits.set(current.names, begun)
+        return logits if begun is known else logits.set(current.clients, begun)
 
     def _kept(self, W: Array) -> Array | None:
         if self.learn == "gamma":

@@ -177,7 +177,7 @@ class FedHAWAuto:
         absent, replayed = ((), None) if self.without == "replay" else _replayed(state, current)
         delta = fresh
         if replayed is not None:
-            weight_of = dict(zip(current.names, s, strict=True))
+            weight_of = dict(zip(current.clients, s, strict=True))
             delta = fresh + combine(np.array([weight_of[client] for client in absent]), replayed)
 
         before = fresh if state.velocity is None else like(fresh, state.velocity)
@@ -214,7 +214,7 @@ class FedHAWAuto:
             absent=absent,
             replayed=replayed,
             evidence=evidence,
-            clients=current.names,
+            clients=current.clients,
             weights=s,
             note=note,
         )
@@ -262,7 +262,7 @@ def _weights(state: FedHAWAutoState, current: Round) -> Vector:
     if not state.distrusted:
         return shares
     distrusted = set(state.distrusted)
-    trusted = np.where([name in distrusted for name in current.names], 0.0, shares)
+    trusted = np.where([name in distrusted for name in current.clients], 0.0, shares)
     return trusted / trusted.sum() if trusted.any() else trusted
 
 
@@ -285,7 +285,7 @@ def _compared(current: Round, angles: Angles) -> tuple[Sequence[Client], Vector,
     gram = angles.gram[np.ix_(here, here)]
     lengths = np.sqrt(np.diag(gram) * angles.square)
     growth = np.divide(angles.along[here], lengths, out=np.zeros(len(here)), where=lengths > 0)
-    return [current.names[k] for k in here], gram, growth
+    return [current.clients[k] for k in here], gram, growth
 
 
 def _note(before: Sequence[Client], now: Sequence[Client]) -> str | None:
@@ -315,7 +315,7 @@ def _replayed(
     }
     absent = tuple(
         name
-        for name, here in zip(current.names, current.received, strict=True)
+        for name, here in zip(current.clients, current.received, strict=True)
         if not here and name not in state.distrusted and (name in answered or name in state.absent)
     )
     if not absent:

@@ -75,7 +75,7 @@ class FedHyperG:
         if current.nothing_arrived:
             return unchanged(current), state
         w, W = current.global_model, current.client_models
-        weights = np.full(len(current.names), 1 / len(current.names))
+        weights = np.full(len(current.clients), 1 / len(current.clients))
         delta = checked(combine(summing_to_one(weights, W), W), current)
         subtract(delta, w)
         a, note = state.a, None
@@ -86,4 +86,4 @@ class FedHyperG:
             else:
                 note = "the product of consecutive updates is not finite; the step stayed"
         model = checked(blend(1.0, w, 1 + a, delta), current)
-        return model, FedHyperGState(a, delta, current.names, weights, note)
+        return model, FedHyperGState(a, delta, current.clients, weights, note)

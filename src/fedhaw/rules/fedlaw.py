@@ -104,7 +104,7 @@ class FedLAW:
         gamma, lambdas, note = self._search(W, current.shares)
         weights = softmax(lambdas)
         model = checked(combine(np.exp(gamma) * weights, W), current)
-        return model, FedLAWState(gamma, lambdas, current.names, weights, note)
+        return model, FedLAWState(gamma, lambdas, current.clients, weights, note)
 
     def _search(self, W: Array, shares: Vector) -> tuple[float, Vector, str | None]:
         batches: Sequence[ProxyLoss] = [self.proxy] if callable(self.proxy) else self.proxy

@@ -93,7 +93,7 @@ class FedLWS:
             checked(model, current)
         gammas, note = self._gammas(squares, mean_squares, distances)
         scale_layers(model, current.layers, gammas)
-        return model, FedLWSState(gammas, current.names, current.shares, note)
+        return model, FedLWSState(gammas, current.clients, current.shares, note)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _gammas(

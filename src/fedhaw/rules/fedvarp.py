@@ -68,11 +68,13 @@ class FedVARP:
             # The model of a client without data is not used, but looked at all the same.
             checked(combine(current.shares, current.client_models), current)
         w, ones = current.global_model, heard.astype(np.float64)
-        with_data = [c for c, share in zip(current.names, current.shares, strict=True) if share > 0]
+        with_data = [
+            c for c, share in zip(current.clients, current.shares, strict=True) if share > 0
+        ]
         asked = tuple(dict.fromkeys((*state.asked, *with_data)))
         updates, change = renewed(state.updates, current, heard, ones, -ones)
         total = np.zeros_like(change) if state.total is None else state.total
         step = change / np.count_nonzero(heard) + total / len(asked)
         model = checked(blend(1.0, w, 1.0, like(w, step)), current)
         weights = equal_weights(heard)
-        return model, FedVARPState(updates, asked, total + change, current.names, weights)
+        return model, FedVARPState(updates, asked, total + change, current.clients, weights)

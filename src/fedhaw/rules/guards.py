@@ -36,7 +36,7 @@ def checked(model: Array, current: Round) -> Array:
     rows = non_finite_rows(current.client_models)
     senders = [k for k in rows if current.received[k]]
     if senders:
-        raise InvalidClientModel([current.names[k] for k in senders], f"is {NOT_FINITE}")
+        raise InvalidClientModel([current.clients[k] for k in senders], f"is {NOT_FINITE}")
     if not is_finite(current.global_model):
         raise InvalidRound("global_model is not finite; go back to a checkpoint that is.")
     raise InvalidRound(
@@ -72,7 +72,7 @@ def aggregate_surviving(
     except InvalidClientModel as refusal:
         refused = set(refusal.clients)
         received = current.received.copy()
-        for k, name in enumerate(current.names):
+        for k, name in enumerate(current.clients):
             if name in refused:
                 current.client_models[k] = current.global_model
                 received[k] = False

@@ -87,7 +87,7 @@ def _select(state: FedAvgState, current: Round, f: int, m: int | None) -> tuple[
     chosen[who[ranking[: max(n - f, 1) if m is None else m]]] = True
     weights = equal_weights(chosen)
     # A model that is not finite makes the sum so even at weight 0, and is named.
-    return checked(combine(weights, W), current), FedAvgState(current.names, weights)
+    return checked(combine(weights, W), current), FedAvgState(current.clients, weights)
 
 
 @np.errstate(over="ignore", invalid="ignore")

@@ -37,7 +37,9 @@ def renewed(
     """
     w, W = to_numpy(current.global_model), to_numpy(current.client_models)
     new = {k: empty_row(w) for k in np.flatnonzero(heard).tolist()}
-    old = {k: known[name] for k, name in enumerate(current.names) if name in known and of_known[k]}
+    old = {
+        k: known[name] for k, name in enumerate(current.clients) if name in known and of_known[k]
+    }
     change, blocks = np.empty(len(w)), layer_blocks([slice(0, len(w))], W)
 
     def worker() -> Callable[[tuple[int, slice]], None]:
@@ -58,4 +60,4 @@ def renewed(
     in_order(W, worker, blocks)
     for row in new.values():
         row.flags.writeable = False
-    return {**known, **{current.names[k]: row for k, row in new.items()}}, change
+    return {**known, **{current.clients[k]: row for k, row in new.items()}}, change

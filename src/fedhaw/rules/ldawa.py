@@ -66,4 +66,4 @@ class LDAWA:
             parts.append(combine(weights * cosine, W[:, layer]))
             cosines.append(float(weights @ cosine))
         model = checked(namespace(W).concat(parts), current)
-        return model, LDAWAState(np.array(cosines), current.names, weights)
+        return model, LDAWAState(np.array(cosines), current.clients, weights)

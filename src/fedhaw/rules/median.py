@@ -39,4 +39,4 @@ class Median:
         # A median hides what is not finite: look for it in a sum first.
         checked(combine(current.shares, W), current)
         model = mean_of_ranks(W, np.flatnonzero(who).tolist(), (n - 1) // 2, n // 2 + 1)
-        return model, FedAvgState(current.names, equal_weights(who))
+        return model, FedAvgState(current.clients, equal_weights(who))

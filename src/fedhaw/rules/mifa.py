@@ -62,13 +62,13 @@ class MIFA:
         if current.nothing_arrived:
             return unchanged(current), state
         w, received, N = current.global_model, current.received, current.num_examples
-        before = np.array([state.examples.get(client, 0.0) for client in current.names])
+        before = np.array([state.examples.get(client, 0.0) for client in current.clients])
         # What arrived takes the place of the old update; what did not may have a new N_k.
         updates, change = renewed(
             state.updates, current, received, N * received, N * ~received - before
         )
         total = change if state.total is None else state.total + change
-        examples = {**state.examples, **dict(zip(current.names, N.tolist(), strict=True))}
+        examples = {**state.examples, **dict(zip(current.clients, N.tolist(), strict=True))}
         mean = like(w, total / sum(examples.values()))
         model = checked(blend(1.0, w, 1.0, mean), current)
-        return model, MIFAState(updates, examples, total, current.names, current.shares)
+        return model, MIFAState(updates, examples, total, current.clients, current.shares)

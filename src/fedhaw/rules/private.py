@@ -163,7 +163,12 @@ class Private:
         """The next global model, (P,), and the state of the rule that made it."""
         if current.nothing_arrived:
             return unchanged(current), state
-        w, W, K, clip = current.global_model, current.client_models, len(current.names), state.clip
+        w, W, K, clip = (
+            current.global_model,
+            current.client_models,
+            len(current.clients),
+            state.clip,
+        )
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.sqrt(update_products(w, W, current.shares)[1])
         factors = np.ones(K)
@@ -184,7 +189,7 @@ class Private:
             w, blend(1.0, w, 1.0, update)[None, :], [1.0], None, (EVERYONE,), current.layers
         )
         model, inner = self.rule.aggregate(state.inner, one)
-        asked = {**state.asked, **{name: state.asked.get(name, 0) + 1 for name in current.names}}
+        asked = {**state.asked, **{name: state.asked.get(name, 0) + 1 for name in current.clients}}
         epsilon = self.privacy.epsilon(int(max(asked.values())))
         return model, PrivateState(
             inner, state.secret, state.rounds + 1, clip_after, asked, epsilon

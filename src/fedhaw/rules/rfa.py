@@ -56,7 +56,7 @@ class RFA:
         inner, _, _ = gram(current.global_model, current.client_models)
         weights = self._weights(p, inner)
         model = checked(combine(weights, current.client_models), current)
-        return model, FedAvgState(current.names, weights)
+        return model, FedAvgState(current.clients, weights)
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def _weights(self, p: Vector, inner: Vector) -> Vector:

@@ -49,4 +49,4 @@ class TrimmedMean:
         checked(combine(current.shares, W), current)
         cut = int(self.beta * n)
         model = mean_of_ranks(W, np.flatnonzero(who).tolist(), cut, n - cut)
-        return model, FedAvgState(current.names, equal_weights(who))
+        return model, FedAvgState(current.clients, equal_weights(who))
