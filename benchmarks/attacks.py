@@ -1,6 +1,6 @@
 """What one lying client of ten costs a Flower federation, and three that lie together.
 
-    python benchmarks/attacks.py [--only TEXT] [--strategies "fedhaw default,..."] [--save FILE]
+    python benchmarks/attacks.py [--only TEXT] [--strategies "fedhaw default,..."] [--save]
 
 An MLP on mnist-5k (D_alpha 1, SGD 0.05, three epochs), ten clients behind a grid in memory, real
 training and real strategies, 20 rounds; client 2, with 13 % of the data, lies from round 8 on, or
@@ -15,7 +15,6 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +23,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, MultiKrum
 from flwr.supercore.task_identity import TaskIdentity
+from record import Record
 
 import fedhaw
 from fedhaw.flower import RuleStrategy
@@ -230,22 +230,18 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--only", default="", help="attacks with this text in their name")
     arguments.add_argument("--strategies", default=",".join(STRATEGIES))
-    arguments.add_argument("--save", type=Path, help="file for the table")
+    arguments.add_argument("--save", action="store_true", help="write results/attacks.txt")
     options = arguments.parse_args()
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     strategies = options.strategies.split(",")
-    lines = [
-        f"| attack | {' | '.join(strategies)} |",
-        f"|---|{'---|' * len(strategies)}",
-    ]
-    print("\n".join(lines), flush=True)
-    for attack in ATTACKS:
-        if options.only in attack:
-            lines.append(f"| {attack} | {' | '.join(play(s, attack) for s in strategies)} |")
-            print(lines[-1], flush=True)
-    if options.save:
-        options.save.write_text("\n".join(lines) + "\n")
+    with Record("attacks", options.save) as record:
+        chosen = [attack for attack in ATTACKS if options.only in attack]
+        record.table(
+            "Accuracy in %: before, lowest, at the end",
+            ("attack", *strategies),
+            ((attack, *(play(strategy, attack) for strategy in strategies)) for attack in chosen),
+        )
 
 
 if __name__ == "__main__":

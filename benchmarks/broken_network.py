@@ -32,12 +32,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import Record
 
 BIN = Path(sys.executable).parent
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flower"
 PORT = 18080
 SERVER = "10.77.0.1"
 STRATEGIES = {"Flower FedAvg": ("flower", ""), "FedAvg": ("", "fedavg"), "FedHAW": ("", "fedhaw")}
+
+COLUMNS = (
+    "", "rounds", "accuracy %", "lost, by round", "by link", "after", "by load", "waited s",
+    "to the deadline", "undisturbed rounds, s",
+)  # fmt: skip
 
 PEER = '''
 """Flower's own FedAvg on the example's federation; writes a line a round."""
@@ -107,19 +113,23 @@ def main() -> None:
     arguments.add_argument("--limit", type=float, default=400.0, help="seconds a strategy may take")
     arguments.add_argument("--delay", help="netem delay of every link, such as 50ms")
     arguments.add_argument("--loss", help="netem loss of every link, such as 1%%")
+    arguments.add_argument("--save", action="store_true", help="write results/broken_network.txt")
     arguments.add_argument("--keep", type=Path, help="folder in which to leave logs and histories")
     options = arguments.parse_args()
     if os.geteuid() != 0 or shutil.which("ip") is None:
         sys.exit("Making network namespaces needs root and iproute2 (apt-get install iproute2).")
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, Record("broken_network", options.save) as to:
         folder = options.keep or Path(temporary)
         app = make_app(folder / "app", options.clients)
-        results = {}
-        for name, (peer, rule) in STRATEGIES.items():
-            out = folder / name.replace(" ", "-")
-            shutil.rmtree(out, ignore_errors=True)
-            results[name] = measure(out, app, peer, rule, options)
-            print_row(name, results[name], options)
+
+        def rows() -> Iterator[tuple[object, ...]]:
+            for name, (peer, rule) in STRATEGIES.items():
+                out = folder / name.replace(" ", "-")
+                shutil.rmtree(out, ignore_errors=True)
+                yield name, *row(measure(out, app, peer, rule, options), options)
+
+        title = f"{options.clients} clients, {options.rounds} rounds over links that break"
+        to.table(title, COLUMNS, rows())
 
 
 def make_app(folder: Path, clients: int) -> Path:
@@ -302,7 +312,8 @@ def wait(condition: Any, limit: float) -> None:
         time.sleep(0.5)
 
 
-def print_row(name: str, rounds: list[dict[str, Any]], options: argparse.Namespace) -> None:
+def row(rounds: list[dict[str, Any]], options: argparse.Namespace) -> tuple[object, ...]:
+    """The cells of COLUMNS."""
     lost = {"link": 0, "after": 0, "load": 0}
     disturbed: set[int] = set()  # by a break in the round before, or still spared because of one
     for record in rounds:
@@ -318,13 +329,10 @@ def print_row(name: str, rounds: list[dict[str, Any]], options: argparse.Namespa
     accuracy = " ".join(f"{100 * record['evaluation']['accuracy']:.0f}" for record in rounds)
     by_round = " ".join(str(len(record["lost"])) for record in rounds)
     calm = [s for s, r in zip(seconds, rounds, strict=True) if not (r["down"] or r["lost"])]
-    print(
-        f"{name:14} rounds {len(rounds)}/{options.rounds}  accuracy % {accuracy}  lost {by_round} "
-        f"(link {lost['link']}, after {lost['after']}, load {lost['load']})  "
-        f"waited {sum(seconds):.0f} s, {stalled} to the deadline; "
-        f"undisturbed rounds {' '.join(f'{s:.0f}' for s in calm)} s",
-        flush=True,
-    )
+    return (
+        len(rounds), accuracy, by_round, lost["link"], lost["after"], lost["load"],
+        f"{sum(seconds):.0f}", stalled, " ".join(f"{s:.0f}" for s in calm),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Is the default rule safe, fast and a judge of clients? Tables beside the rules a reviewer names.
 
     python benchmarks/default_rule.py kinds long trust [--scale small] [--jobs N] [--out FOLDER]
-        [--only TEXT] [--seeds N] [--rules TITLES] [--wisdm FILE] [--show]
+        [--only TEXT] [--seeds N] [--rules TITLES] [--wisdm FILE] [--show] [--save]
 
 - kinds: federations of many kinds over 40 rounds, without and with three sorts of losses.
 - long: a thousand rounds, of which the first 40 and 200 are tables of their own; with the deepest
@@ -31,6 +31,7 @@ import numpy as np
 import standings
 from bad_clients import Attacked, poisoned
 from numpy.typing import NDArray
+from record import Record
 
 import fedhaw
 from fedhaw.data import Dataset, load, split
@@ -246,7 +247,7 @@ def end(history: fedhaw.History, rounds: int) -> float:
     return float(accuracies(history, rounds)[-3:].mean())
 
 
-def show(evidence: Evidence, cells: list[Cell], rounds: int) -> None:
+def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> None:
     """A table of what was run, and its standings."""
     titles = [t for t in evidence.rules(cells[0]) if not t.startswith("clean")]
     titles = [
@@ -259,17 +260,20 @@ def show(evidence: Evidence, cells: list[Cell], rounds: int) -> None:
         if not any(runs.values()):
             continue
         entries = [_entry(runs.get(title, {}), rounds) for title in titles]
-        rows.append(f"| {cell.name} | {' | '.join(entries)} | {_remarks(runs, rounds)} |")
+        rows.append((cell.name, *entries, _remarks(runs, rounds)))
         scores[cell.name] = {
             title: {seed: end(run, rounds) for seed, run in own.items()}
             for title, own in runs.items()
             if own and not title.startswith("clean")
         }
-    print(f"\n**{evidence.table}, {rounds} rounds: {len(rows)} of {len(cells)} federations run**\n")
-    print(f"| federation | {' | '.join(titles)} | {DEFAULT}, of all seeds |")
-    print("|---" * (len(titles) + 2) + "|")
-    print("\n".join(rows), "\n")
-    print("\n".join(standings.table(scores, DEFAULT)), flush=True)
+    record.table(
+        f"{evidence.table}, {rounds} rounds: {len(rows)} of {len(cells)} federations run",
+        ("federation", *titles, f"{DEFAULT}, of all seeds"),
+        rows,
+    )
+    record.say("")
+    for line in standings.table(scores, DEFAULT):
+        record.say(line)
 
 
 def _entry(runs: Mapping[int, fedhaw.History], rounds: int) -> str:
@@ -325,6 +329,7 @@ def main() -> None:
     parser.add_argument("--rules", default="", help="titles with commas between; default: all")
     parser.add_argument("--wisdm", default=None, help="wisdm.npz, for the table kinds")
     parser.add_argument("--show", action="store_true", help="run nothing")
+    parser.add_argument("--save", action="store_true", help="write results/default_rule.txt")
     args = parser.parse_args()
     small, seeds = args.scale == "small", args.seeds or SEEDS[args.scale]
     titles = tuple(filter(None, args.rules.split(",")))
@@ -347,9 +352,10 @@ def main() -> None:
             for title in evidence.rules(cell)
         ]
         run_side_by_side(runs, args.jobs)
-    for evidence, cells in tables.items():
-        for rounds in HORIZONS if evidence.table == "long" else {cell.rounds for cell in cells}:
-            show(evidence, cells, rounds)
+    with Record("default_rule", args.save) as record:
+        for evidence, cells in tables.items():
+            for rounds in HORIZONS if evidence.table == "long" else {c.rounds for c in cells}:
+                show(record, evidence, cells, rounds)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How the server inside Flower grows with the number of nodes, beside Flower's own FedAvg.
 
-    python benchmarks/flower_nodes.py [--nodes 1000,10000] [--save FILE]
+    python benchmarks/flower_nodes.py [--nodes 1000,10000] [--save]
 
 A model of 1,000 numbers, so that what counts is work per node and not per number. Timed are the
 four parts of a round that a strategy has: configuring training, aggregating the models, configuring
@@ -10,12 +10,9 @@ by round, in one process; the first round, which warms up and learns who is who,
 
 import argparse
 import logging
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +20,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
+from record import Record
 
 import fedhaw
 from fedhaw.flower import RuleStrategy
@@ -104,33 +102,29 @@ def measure(nodes: int) -> dict[str, dict[str, list[float]]]:
     return seconds
 
 
-def table(nodes: int, seconds: dict[str, dict[str, list[float]]]) -> str:
+def table(record: Record, nodes: int, seconds: dict[str, dict[str, list[float]]]) -> None:
     """Medians, and how they compare with Flower's."""
-    lines = [f"{nodes:,} nodes, {PARAMETERS:,} numbers a model; median of {ROUNDS} rounds, in s"]
-    lines.append(f"{'':16}" + "".join(f"{part:>22}" for part in PARTS))
+    title = f"{nodes:,} nodes, {PARAMETERS:,} numbers a model; median of {ROUNDS} rounds"
+    columns = ["", *(f"{part} {unit}" for part in PARTS for unit in ("s", "/ Flower"))]
     flower = {part: statistics.median(seconds["Flower FedAvg"][part]) for part in PARTS}
+    rows = []
     for name, parts in seconds.items():
         medians = {part: statistics.median(parts[part]) for part in PARTS}
-        cells = [f"{medians[part]:.3f} {medians[part] / flower[part]:6.2f}x" for part in PARTS]
-        lines.append(f"{name:16}" + "".join(f"{cell:>22}" for cell in cells))
-    return "\n".join(lines)
+        cells = [(f"{medians[p]:.3f}", f"{medians[p] / flower[p]:.2f}") for p in PARTS]
+        rows.append([name, *(cell for pair in cells for cell in pair)])
+    record.table(title, columns, rows)
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--nodes", default="1000,10000")
-    arguments.add_argument("--save", type=Path, help="file for what is printed")
+    arguments.add_argument("--save", action="store_true", help="write results/flower_nodes.txt")
     options = arguments.parse_args()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
-    where = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at start"
-    texts = [where]
-    print(where)
-    for nodes in map(int, options.nodes.split(",")):
-        texts.append(table(nodes, measure(nodes)))
-        print(texts[-1], flush=True)
-    if options.save:
-        options.save.write_text("\n\n".join(texts) + "\n")
+    with Record("flower_nodes", options.save) as record:
+        for nodes in map(int, options.nodes.split(",")):
+            table(record, nodes, measure(nodes))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a round costs the server inside Flower, beside Flower's own FedAvg.
 
-    python benchmarks/flower_server.py --save benchmarks/results/flower_server.txt
+    python benchmarks/flower_server.py --save
 
 A model of ResNet-18's size, batch norm's statistics and counters included, and ten clients' replies
 as they come off the wire. Timed is `aggregate_train`: from the replies' bytes, all in memory as
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import Record
 
 CLIENTS = 10
 PAUSE = 0.2  # seconds before each round
@@ -34,7 +35,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--rounds", type=int, default=10, help="timed rounds a turn")
     arguments.add_argument("--turns", type=int, default=3, help="of each strategy")
-    arguments.add_argument("--save", type=Path, help="file for what is printed")
+    arguments.add_argument("--save", action="store_true", help="write results/flower_server.txt")
     arguments.add_argument("--clients", type=int, default=CLIENTS)
     arguments.add_argument("--width", type=int, default=64, help="of the ResNet-18")
     arguments.add_argument("--measure", choices=STRATEGIES, help=argparse.SUPPRESS)
@@ -42,13 +43,12 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure, options.clients, options.width, options.rounds)))
         return
-    turns = [
-        {name: in_own_process(name, options) for name in STRATEGIES} for _ in range(options.turns)
-    ]
-    text = table(turns, options.clients)
-    print(text)
-    if options.save:
-        options.save.write_text(text + "\n")
+    with Record("flower_server", options.save) as record:
+        turns = [
+            {name: in_own_process(name, options) for name in STRATEGIES}
+            for _ in range(options.turns)
+        ]
+        tables(record, turns, options.clients)
 
 
 def in_own_process(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -59,35 +59,39 @@ def in_own_process(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def table(turns: list[dict[str, dict[str, Any]]], clients: int) -> str:
+def tables(record: Record, turns: list[dict[str, dict[str, Any]]], clients: int) -> None:
     """Time beside Flower's FedAvg, and an account of the memory, in models."""
     flower = STRATEGIES[0]
     model = turns[0][flower]["model"]
-    rounds = sum(len(turn[flower]["seconds"]) for turn in turns)
-    lines = [
-        f"{clients} clients, {model / 4:,.0f} numbers ({model / 2**20:.1f} MiB) a model; {rounds} "
-        f"rounds each in {len(turns)} turns",
-        "",
-        f"{'':16}{'best s':>8}{'median s':>10}{'best':>7}{'median':>8}   times Flower's; by turn",
-    ]
     seconds = {name: [s for turn in turns for s in turn[name]["seconds"]] for name in STRATEGIES}
+    record.say(
+        f"{clients} clients, {model / 4:,.0f} numbers ({model / 2**20:.1f} MiB) a model; "
+        f"{len(seconds[flower])} rounds each in {len(turns)} turns"
+    )
+    rows: list[tuple[object, ...]] = []
     for name, own in seconds.items():
         best, median = min(own), statistics.median(own)
         by_turn = (min(turn[name]["seconds"]) / min(turn[flower]["seconds"]) for turn in turns)
-        lines.append(
-            f"{name:16}{best:8.3f}{median:10.3f}{best / min(seconds[flower]):7.2f}"
-            f"{median / statistics.median(seconds[flower]):8.2f}   "
-            + " ".join(f"{ratio:.2f}" for ratio in by_turn)
+        of_best, of_median = (
+            best / min(seconds[flower]),
+            median / statistics.median(seconds[flower]),
         )
+        rows.append(
+            (name, f"{best:.3f}", f"{median:.3f}", f"{of_best:.2f}", f"{of_median:.2f}",
+             " ".join(f"{ratio:.2f}" for ratio in by_turn))
+        )  # fmt: skip
+    columns = ("", "best s", "median s", "best / Flower", "median / Flower", "best, by turn")
+    record.table("A round, from the bytes of the replies", columns, rows)
     peaks = {name: max(turn[name]["peak"] for turn in turns) / model for name in STRATEGIES}
-    lines += ["", "Peak memory beyond the replies, in models:"]
-    for name, matrices in MATRICES.items():
-        rest = peaks[name] - matrices * clients
-        lines.append(
-            f"{name:16}{peaks[name]:6.1f} = {matrices * clients:2} in K x P matrices "
-            f"+ {rest:.1f} ({peaks[flower]:.1f} are Flower FedAvg's own)"
+    account = []
+    for name, peak in peaks.items():
+        matrices = MATRICES[name] * clients
+        rest = peak - matrices
+        account.append(
+            (name, f"{peak:.1f}", matrices, f"{rest:.1f}", f"{rest - peaks[flower]:.1f}")
         )
-    return "\n".join(lines)
+    parts = ("", "in all", "in K x P matrices", "the rest", "beyond Flower's")
+    record.table("Peak memory beyond the replies, in models", parts, account)
 
 
 def measure(name: str, clients: int, width: int, rounds: int) -> dict[str, Any]:

@@ -19,25 +19,19 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
 import torch
+from record import Record
 from simulation_peers.contender import NAMES, Contender, missing, serve
 from simulation_peers.workload import workload
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
-RESULTS = Path(__file__).with_name("results") / "simulation.txt"
 
-lines: list[str] = []
 patience = 0.0
-
-
-def say(line: str = "") -> None:
-    print(line, flush=True)
-    lines.append(line)
 
 
 def progress(line: str) -> None:
@@ -50,7 +44,7 @@ def compete(
     """Let contenders take turns at a workload."""
     for name in names:
         if package := missing(name):
-            say(f"{NAMES[name]} is left out: the package {package} is not installed.")
+            progress(f"{NAMES[name]} is left out: the package {package} is not installed.")
     present = [name for name in names if not missing(name)]
     with ExitStack() as stack:
         contenders = []
@@ -71,7 +65,7 @@ def median(contender: Contender) -> float:
     return statistics.median(contender.seconds)
 
 
-def workload_a(data: str, rounds: int) -> None:
+def workload_a(record: Record, data: str, rounds: int) -> None:
     names = ["sequential", "processes", "stacked", "auto", "sequential-any", "processes-any"]
     names += ["stacked-any", "sequential-scaffold", "processes-scaffold", "stacked-scaffold"]
     names += ["authors", "flower", "pfl"]
@@ -79,17 +73,19 @@ def workload_a(data: str, rounds: int) -> None:
     floor = sgemm_floor(data)
     medians = {contender.name: median(contender) for contender in contenders}
     peers = [peer for peer in ("authors", "flower", "pfl") if peer in medians]
-    say(f"Workload A: {rounds} rounds, medians; sgemm on all cores needs {floor:.3f} s a round")
-    titles = "".join(f"{'x ' + peer:>10}" for peer in peers)
-    say(f"{'':32}{'s/round':>9}{'lowest':>9}{titles}{'first':>9}{'peak':>9}{'sgemm':>7}")
-    for contender in contenders:
-        seconds = medians[contender.name]
-        ratios = "".join(f"{medians[peer] / seconds:>10.2f}" for peer in peers)
-        say(
-            f"{NAMES[contender.name]:32}{seconds:>9.3f}{min(contender.seconds):>9.3f}{ratios}"
-            f"{contender.first:>7.1f} s{contender.peak / 2**20:>6.0f} MB{floor / seconds:>7.0%}"
-        )
-    say()
+    record.table(
+        f"Workload A: {rounds} rounds, medians; sgemm on all cores needs {floor:.3f} s a round",
+        ("", "s/round", "lowest", *(f"x {peer}" for peer in peers), "first s", "peak MB", "sgemm"),
+        (
+            (
+                NAMES[contender.name], f"{seconds:.3f}", f"{min(contender.seconds):.3f}",
+                *(f"{medians[peer] / seconds:.2f}" for peer in peers),
+                f"{contender.first:.1f}", f"{contender.peak / 2**20:.0f}", f"{floor / seconds:.0%}",
+            )
+            for contender in contenders
+            for seconds in [medians[contender.name]]
+        ),
+    )  # fmt: skip
 
 
 def sgemm_floor(data: str) -> float:
@@ -110,61 +106,74 @@ def sgemm_floor(data: str) -> float:
     return operations * sum(map(len, work.parts)) / rate
 
 
-def workload_b(data: str, rounds: int) -> None:
+def workload_b(record: Record, data: str, rounds: int) -> None:
     contenders = compete("B", data, ["auto", "sequential", "pfl", "flower"], rounds, watch=False)
-    say(f"Workload B: seconds for {rounds} rounds in all")
     ours = sum(contenders[0].seconds)
-    for contender in contenders:
-        seconds = sum(contender.seconds)
-        say(
-            f"{NAMES[contender.name]:32}{seconds:>9.2f} s{seconds / ours:>8.1f} x the first, "
-            f"first round after {contender.first:.1f} s"
-        )
-    say()
+    rows = (
+        (NAMES[own.name], f"{sum(own.seconds):.2f}", f"{sum(own.seconds) / ours:.1f}",
+         f"{own.first:.1f}")
+        for own in contenders
+    )  # fmt: skip
+    record.table(
+        f"Workload B: seconds for {rounds} rounds in all",
+        ("", "s", "x the first", "first round after s"),
+        rows,
+    )
 
 
-def workload_c(data: str, rounds: int) -> None:
+def workload_c(record: Record, data: str, rounds: int) -> None:
     contenders = compete("C", data, ["auto", "sequential", "pfl"], rounds, watch=False)
-    cohort = workload("C", data).cohort
-    say(f"Workload C: client visits a second, {rounds} rounds of {cohort} clients")
-    ours = median(contenders[0])
-    for contender in contenders:
-        seconds = median(contender)
-        say(
-            f"{NAMES[contender.name]:32}{cohort / seconds:>9.1f} visits/s"
-            f"{seconds / ours:>8.2f} x the first's time"
-        )
-    say()
+    cohort, ours = workload("C", data).cohort, median(contenders[0])
+    rows = (
+        (NAMES[own.name], f"{cohort / median(own):.1f}", f"{median(own) / ours:.2f}")
+        for own in contenders
+    )
+    record.table(
+        f"Workload C: client visits a second, {rounds} rounds of {cohort} clients",
+        ("", "visits/s", "x the first's time"),
+        rows,
+    )
 
 
-def growth(data: str, rounds: int) -> None:
-    say("Growth: 10 of K clients a round, 6 samples each; memory beyond the samples themselves")
-    for name in ("sequential", "processes"):
+def growth(record: Record, data: str, rounds: int) -> None:
+    def rows() -> Iterator[tuple[str, ...]]:
+        for name in ("sequential", "processes"):
+            least = None
+            for clients in (10, 100, 1_000, 10_000):
+                (contender,) = compete(f"growth-{clients}", data, [name], rounds)
+                copies = 1 + (name == "processes")
+                own = contender.peak - _bytes_of_data(data, clients, copies)
+                least = own if least is None else least
+                yield (
+                    f"{NAMES[name]}, {clients:,} clients", f"{median(contender) * 1e3:.2f}",
+                    f"{own / 2**20:.1f}", f"{(own - least) / 2**20:+.1f}",
+                )  # fmt: skip
+
+    record.table(
+        "Growth: 10 of K clients a round, 6 samples each; memory beyond the samples themselves",
+        ("", "ms/round", "MB", "against 10 clients"),
+        rows(),
+    )
+
+
+def memories(record: Record, data: str, rounds: int) -> None:
+    def rows() -> Iterator[tuple[str, ...]]:
         least = None
-        for clients in (10, 100, 1_000, 10_000):
-            (contender,) = compete(f"growth-{clients}", data, [name], rounds)
-            own = contender.peak - _bytes_of_data(data, clients, copies=1 + (name == "processes"))
+        for clients in (10, 1_000, 10_000):
+            (contender,) = compete(f"growth-{clients}", data, ["sequential-scaffold"], rounds)
+            own = contender.heap - _bytes_of_data(data, clients, copies=1)
             least = own if least is None else least
-            say(
-                f"{NAMES[name]:24}{clients:>8} clients{median(contender) * 1e3:>9.2f} ms/round"
-                f"{own / 2**20:>8.1f} MB, {(own - least) / 2**20:+.1f} against 10 clients"
-            )
-    say()
+            yield (
+                f"{clients:,} clients", f"{clients * 118_282 * 4 / 1e9:.2f}",
+                f"{median(contender) * 1e3:.2f}", f"{own / 2**20:.1f}",
+                f"{(own - least) / 2**20:+.1f}",
+            )  # fmt: skip
 
-
-def memories(data: str, rounds: int) -> None:
-    say("Memories: SCAFFOLD, 10 of K clients a round, all of which remember 118,282 numbers")
-    least = None
-    for clients in (10, 1_000, 10_000):
-        (contender,) = compete(f"growth-{clients}", data, ["sequential-scaffold"], rounds)
-        own = contender.heap - _bytes_of_data(data, clients, copies=1)
-        least = own if least is None else least
-        say(
-            f"{clients:>8} clients{clients * 118_282 * 4 / 1e9:>8.2f} GB in the file"
-            f"{median(contender) * 1e3:>9.2f} ms/round{own / 2**20:>8.1f} MB of heap, "
-            f"{(own - least) / 2**20:+.1f} against 10 clients"
-        )
-    say()
+    record.table(
+        "Memories: SCAFFOLD, 10 of K clients a round, all of which remember 118,282 numbers",
+        ("", "GB in the file", "ms/round", "MB of heap", "against 10 clients"),
+        rows(),
+    )
 
 
 def _bytes_of_data(data: str, clients: int, copies: int) -> int:
@@ -179,7 +188,7 @@ def main() -> None:
     parser.add_argument("--cifar", default=str(cifar) if cifar.exists() else "")
     parser.add_argument("--only", nargs="*", default=["A", "B", "C", "growth", "memories"])
     parser.add_argument("--rounds", type=int, default=9, help="timed rounds of workload A")
-    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name} too")
+    parser.add_argument("--save", action="store_true", help="write results/simulation.txt too")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument(
         "--patience", type=float, default=0.0, help="seconds to wait for an idle machine each round"
@@ -189,27 +198,20 @@ def main() -> None:
     patience = options.patience
     if options.serve:
         serve(*options.serve)
-    say(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, data: "
-        f"{Path(options.data).name or 'mnist-5k'}"
-    )
-    say()
-    if "A" in options.only:
-        workload_a(options.data, options.rounds)
-    if "B" in options.only:
-        workload_b(options.data, 100)
-    if "C" in options.only:
-        if options.cifar:
-            workload_c(options.cifar, 3)
-        else:
-            say("Workload C is left out: it needs CIFAR-10 as --cifar FILE.npz.")
-    if "growth" in options.only:
-        growth(options.data, 5)
-    if "memories" in options.only:
-        memories(options.data, 5)
-    if options.save:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text("\n".join(lines).rstrip() + "\n")
+    with Record("simulation", options.save) as record:
+        record.say(f"data: {Path(options.data).name or 'mnist-5k'}")
+        if "A" in options.only:
+            workload_a(record, options.data, options.rounds)
+        if "B" in options.only:
+            workload_b(record, options.data, 100)
+        if "C" in options.only and options.cifar:
+            workload_c(record, options.cifar, 3)
+        elif "C" in options.only:
+            record.say("Workload C is left out: it needs CIFAR-10 as --cifar FILE.npz.")
+        if "growth" in options.only:
+            growth(record, options.data, 5)
+        if "memories" in options.only:
+            memories(record, options.data, 5)
 
 
 if __name__ == "__main__":

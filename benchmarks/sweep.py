@@ -1,7 +1,7 @@
 """How long a sweep of short runs takes, with one run at a time and with several.
 
     python benchmarks/sweep.py                       # 8 runs of 40 rounds, three times each
-    python benchmarks/sweep.py --repeats 5 --jobs 1 2 4
+    python benchmarks/sweep.py --repeats 5 --jobs 1 2 4 --save
 
 Rules fedavg, fedhyper, fedlws and fedhaw on mnist-5k, two seeds each. Every sweep runs in a fresh
 process and is timed from the prepared plan to its last run's end, so that the start of its worker
@@ -11,8 +11,6 @@ falls on all of them alike. Processor time is user's and system's, of all proces
 
 import argparse
 import json
-import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -22,7 +20,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-RESULTS = Path(__file__).with_name("results") / "sweep.txt"
+from record import Record
+
 RULES = ("fedavg", "fedhyper", "fedlws", "fedhaw")
 SEEDS = (0, 1)
 
@@ -62,28 +61,6 @@ def timed(jobs: int, rounds: int) -> tuple[float, float]:
     return float(json.loads(done.stdout)), used
 
 
-def machine() -> str:
-    """What this runs on."""
-    import torch
-
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        models = [line for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        name = models[0].partition(":")[2].strip() if models else name
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {cores} cores, torch {torch.__version__}, Python {platform.python_version()}"
-
-
-def all_processes() -> float:
-    """Processor seconds that all programs of the machine have had so far; 0 where nobody says."""
-    stat = Path("/proc/stat")
-    if not stat.exists():
-        return 0.0
-    user, nice, system = map(int, stat.read_text().split()[1:4])
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
-
-
 def compete(jobs: list[int], rounds: int, repeats: int) -> dict[int, Timings]:
     """Sweeps with different numbers of jobs, in turn."""
     found = {number: Timings() for number in jobs}
@@ -96,24 +73,20 @@ def compete(jobs: list[int], rounds: int, repeats: int) -> dict[int, Timings]:
     return found
 
 
-def report(found: dict[int, Timings], rounds: int, repeats: int, others: float) -> str:
-    """The result as text."""
+def report(record: Record, found: dict[int, Timings], rounds: int, repeats: int) -> None:
+    """The result as a table."""
     first = next(iter(found.values()))
-    lines = [
-        machine(),
-        f"{len(RULES) * len(SEEDS)} runs of {rounds} rounds on mnist-5k, {repeats} sweeps each; "
-        f"other programs had {others:.1f} cores meanwhile",
-        "",
-        f"{'--jobs':>6} {'best':>9} {'median':>9} {'of the first':>13} {'processor':>10}",
-    ]
+    title = f"{len(RULES) * len(SEEDS)} runs of {rounds} rounds on mnist-5k, {repeats} sweeps each"
+    columns = ("--jobs", "best s", "median s", "of the first", "processor s")
+    rows = []
     for jobs, timings in found.items():
         median = statistics.median(timings.wall)
         share = median / statistics.median(first.wall)
-        lines.append(
-            f"{jobs:>6} {min(timings.wall):>7.1f} s {median:>7.1f} s {share:>12.0%} "
-            f"{statistics.median(timings.processor):>8.1f} s"
-        )
-    return "\n".join(lines) + "\n"
+        processor = statistics.median(timings.processor)
+        cells = (min(timings.wall), median, processor)
+        best, usual, spent = (f"{seconds:.1f}" for seconds in cells)
+        rows.append((jobs, best, usual, f"{share:.0%}", spent))
+    record.table(title, columns, rows)
 
 
 def main() -> None:
@@ -121,18 +94,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/sweep.txt")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one is not None:
         sweep(given.jobs[0], given.rounds, given.one)
         return
-    begin, before = time.perf_counter(), all_processes()
-    found = compete(given.jobs, given.rounds, given.repeats)
-    ours = sum(sum(timings.processor) for timings in found.values())
-    others = (all_processes() - before - ours) / (time.perf_counter() - begin)
-    text = report(found, given.rounds, given.repeats, others)
-    print(text, end="")
-    RESULTS.write_text(text)
+    with Record("sweep", given.save) as record:
+        found = compete(given.jobs, given.rounds, given.repeats)
+        report(record, found, given.rounds, given.repeats)
 
 
 if __name__ == "__main__":
