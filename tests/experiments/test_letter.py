@@ -6,6 +6,7 @@ import pytest
 
 from fedhaw.experiments.letter import (
     DATA_NAMES,
+    RUN_SIZES,
     TABLE_NAMES,
     LetterConditions,
     letter,
@@ -46,6 +47,16 @@ def test_a_smaller_version_says_so(data: str, scale: str) -> None:
         table = letter_table(name, data, LetterConditions(scale))  # type: ignore[arg-type]
         assert table.notice
         assert table.cells[0].recipe.settings["rounds"] < letter()["settings"][data]["rounds"]
+
+
+def test_medium_keeps_the_letters_rounds_batch_eta_and_decay_on_cifar10() -> None:
+    full, medium = (
+        dict(letter_table("figure", "cifar10", LetterConditions(size)).cells[0].recipe.settings)
+        for size in RUN_SIZES[:2]
+    )
+    smaller = {key for key in full if full[key] != medium[key]}
+    assert smaller == {"epochs", "model", "precision", "train_samples"}
+    assert not letter_table("figure", "mnist", LetterConditions("medium")).notice
 
 
 def test_fedprox_is_read_in_the_letters_rounds() -> None:

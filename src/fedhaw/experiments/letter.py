@@ -24,7 +24,7 @@ from fedhaw.rules.registry import title_of
 
 DataName: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 TableName: TypeAlias = Literal["heterogeneous", "errors", "fedprox", "figure"]
-RunSize: TypeAlias = Literal["full", "small", "tiny"]
+RunSize: TypeAlias = Literal["full", "medium", "small", "tiny"]
 
 DATA_NAMES: tuple[DataName, ...] = get_args(DataName)
 TABLE_NAMES: tuple[TableName, ...] = get_args(TableName)

@@ -78,7 +78,7 @@ class NoTuningPlan:
 
     Attributes:
         data: which data sets.
-        size: "full", "small" or "tiny".
+        size: "full", "medium", "small" or "tiny".
         out: folder of everything.
         seeds: for every cell; None: as many as each cell asks for.
         changes: further keys for every recipe, such as device and data_dir.
