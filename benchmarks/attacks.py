@@ -1,28 +1,41 @@
-"""What one lying client of ten costs a Flower federation, and three that lie together.
+"""What lying clients cost a Flower federation of ten.
 
-    python benchmarks/attacks.py [--only TEXT] [--strategies "fedhaw default,..."] [--save]
+    python benchmarks/attacks.py [--only TEXT] [--strategies "fedhaw default,..."] [--seeds 0,1,2]
+        [--rounds 20] [--begin 8] [--deployed] [--save]
 
-An MLP on mnist-5k (D_alpha 1, SGD 0.05, three epochs), ten clients behind a grid in memory, real
-training and real strategies, 20 rounds; client 2, with 13 % of the data, lies from round 8 on, or
-clients 2, 5 and 8. A cell shows the accuracy in % before the attack, the lowest after it began, and
-at the end; `?` stands for a run that ended with an error. What is of fedhaw runs with its default
-settings.
+An MLP on mnist-5k (D_alpha 1, SGD 0.05, three epochs), ten clients, real training and real
+strategies; client 2, with 13 % of the data at seed 0, lies from round 8 of 20 on, or several do.
+Clients stand behind a grid in memory, or with `--deployed` each is a SuperNode of its own at a
+SuperLink on loopback. What is of fedhaw runs with its default settings.
+
+A cell shows the accuracy at the end in %, mean over the seeds, and what the lie costs beside the
+run of the same strategy and seed in which nobody lies: at the end, and at the worst moment after it
+began, both of the worst seed. `?` stands for a run that ended with an error.
 """
 
 import argparse
+import contextlib
+import importlib.util
 import itertools
+import json
 import logging
 import math
-from collections.abc import Callable, Iterable
-from functools import cache, partial
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, MultiKrum
 from flwr.supercore.task_identity import TaskIdentity
+from numpy.typing import NDArray
 from record import Record
 
 import fedhaw
@@ -33,81 +46,130 @@ from fedhaw.settings import fill
 from fedhaw.simulation import Federation
 
 ROUNDS, BEGIN = 20, 8
-ONE, THREE = (2,), (2, 5, 8)
+ONE, TWO, THREE = (2,), (2, 5), (2, 5, 8)
 
 Lie = Callable[[int, Message, Message], Message | None]
-"""What a liar makes of the round, the question and its honest answer; None for silence."""
+"""What a liar makes of the rounds since it began, the question and its honest answer; None for
+silence."""
+
+Change = Callable[[int, NDArray[Any], NDArray[Any]], NDArray[Any]]
+"""What a liar sends in place of an array, from the rounds since it began, what it was sent and what
+it has learnt."""
 
 
-def times(factor: float, once: bool = False, silent_after: bool = False) -> Lie:
-    """The update times a factor."""
+def changed(change: Change, examples: float | None = None) -> Lie:
+    """A lie about the model, and maybe about the data behind it."""
 
-    def lie(server_round: int, question: Message, answer: Message) -> Message | None:
-        if server_round > BEGIN and (once or silent_after):
-            return None if silent_after else answer
+    def lie(since: int, question: Message, answer: Message) -> Message:
         sent, own = (m.content.array_records["arrays"] for m in (question, answer))
         for name, array in list(own.items()):
             w = sent[name].numpy()
-            own[name] = Array((w + np.float32(factor) * (array.numpy() - w)).astype(w.dtype))
+            own[name] = Array(np.asarray(change(since, w, array.numpy()), dtype=w.dtype))
+        if examples is not None:
+            answer.content.metric_records["metrics"]["num-examples"] = examples
         return answer
 
     return lie
 
 
-def filled(value: float) -> Lie:
-    """Every number of the model the same, once."""
+def times(factor: Callable[[int], float] | float, examples: float | None = None) -> Lie:
+    """The update times a factor, which may change with the rounds."""
+    of_round = factor if callable(factor) else lambda since: factor
 
-    def lie(server_round: int, question: Message, answer: Message) -> Message:
-        own = answer.content.array_records["arrays"]
-        for name, array in list(own.items() if server_round == BEGIN else ()):
-            own[name] = Array(np.full_like(array.numpy(), value))
+    def stretched(since: int, w: NDArray[Any], own: NDArray[Any]) -> NDArray[Any]:
+        stretch: NDArray[Any] = w + np.float32(of_round(since)) * (own - w)
+        return stretch
+
+    return changed(stretched, examples)
+
+
+def then_silent(lie: Lie) -> Lie:
+    """A lie once, and no answer ever after."""
+    return lambda since, question, answer: None if since else lie(since, question, answer)
+
+
+def noise(since: int, w: NDArray[Any], own: NDArray[Any]) -> NDArray[Any]:
+    """A random update, five times as long as the honest one."""
+    drawn = np.random.default_rng(since).standard_normal(w.shape)
+    made: NDArray[Any] = w + 5 * drawn * np.linalg.norm(own - w) / np.linalg.norm(drawn)
+    return made
+
+
+def filled(since: int, w: NDArray[Any], own: NDArray[Any]) -> NDArray[Any]:
+    """Every number 1e17, once."""
+    return np.full_like(own, 1e17) if since == 0 else own
+
+
+def old_model() -> Lie:
+    """The first model it was ever asked to lie about, sent back again and again."""
+    first: dict[int, ArrayRecord] = {}
+
+    def lie(since: int, question: Message, answer: Message) -> Message:
+        answer.content["arrays"] = first.setdefault(0, question.content.array_records["arrays"])
         return answer
 
     return lie
 
 
-def boasting(examples: float) -> Lie:
-    """A huge number of examples behind a model that is the sent one, so that nothing moves."""
-
-    def lie(server_round: int, question: Message, answer: Message) -> Message:
-        answer.content.metric_records["metrics"]["num-examples"] = examples
-        answer.content["arrays"] = question.content.array_records["arrays"]
-        return answer
-
-    return lie
-
-
-def honest(server_round: int, question: Message, answer: Message) -> Message:
+def honest(since: int, question: Message, answer: Message) -> Message:
     """No lie about the model; its labels may be wrong."""
     return answer
 
 
-# Who lies, from which round, how, and whether its labels are flipped.
-ATTACKS: dict[str, tuple[tuple[int, ...], int, Lie, bool]] = {
-    "nobody": ((), BEGIN, honest, False),
-    "times -1": (ONE, BEGIN, times(-1), False),
-    "times -10": (ONE, BEGIN, times(-10), False),
-    "times 9": (ONE, BEGIN, times(9), False),
-    "times 1e6 once": (ONE, BEGIN, times(1e6, once=True), False),
-    "times 100 once, then silence": (ONE, BEGIN, times(100, silent_after=True), False),
-    "all 1e17 once": (ONE, BEGIN, filled(1e17), False),
-    "1e12 examples, from round 1": (ONE, 1, boasting(1e12), False),
-    "flipped labels": (ONE, BEGIN, honest, True),
-    "three: times -1": (THREE, BEGIN, times(-1), False),
-    "three: times -3": (THREE, BEGIN, times(-3), False),
-    "three: flipped labels": (THREE, BEGIN, honest, True),
+@dataclass(frozen=True)
+class Attack:
+    """Who lies, and how.
+
+    Attributes:
+        liars: the clients.
+        lie: what they make of their answers.
+        flips: whether they train on flipped labels.
+        from_the_start: whether they lie from the first round on.
+    """
+
+    liars: tuple[int, ...] = ()
+    lie: Lie = honest
+    flips: bool = False
+    from_the_start: bool = False
+
+
+ATTACKS = {
+    "nobody": Attack(),
+    "times -1": Attack(ONE, times(-1)),
+    "times -3": Attack(ONE, times(-3)),
+    "times -5": Attack(ONE, times(-5)),
+    "times -10": Attack(ONE, times(-10)),
+    "times 4": Attack(ONE, times(4)),
+    "times 9": Attack(ONE, times(9)),
+    "times 1e6 once": Attack(ONE, times(lambda since: 1 if since else 1e6)),
+    "times 100 once, then silence": Attack(ONE, then_silent(times(100))),
+    "all 1e17 once": Attack(ONE, changed(filled)),
+    "times -1, growing by a third": Attack(ONE, times(lambda since: -(1.33**since))),
+    "times 4 and -4 in turn": Attack(ONE, times(lambda since: 4 * (-1) ** since)),
+    "noise, five times as long": Attack(ONE, changed(noise)),
+    "an old model": Attack(ONE, old_model()),
+    "1e12 examples, no update": Attack(ONE, times(0, 1e12), from_the_start=True),
+    "1e12 examples, times -1 later": Attack(
+        ONE, times(lambda since: 1 if since < BEGIN else -1, 1e12), from_the_start=True
+    ),
+    "1e12 examples, times -1": Attack(ONE, times(-1, 1e12)),
+    "1e12 examples, times -10": Attack(ONE, times(-10, 1e12)),
+    "flipped labels": Attack(ONE, flips=True),
+    "two: times -1": Attack(TWO, times(-1)),
+    "two: times -3": Attack(TWO, times(-3)),
+    "three: times -1": Attack(THREE, times(-1)),
+    "three: times -3": Attack(THREE, times(-3)),
+    "three: flipped labels": Attack(THREE, flips=True),
 }
+DEPLOYED = ("nobody", "times -10", "all 1e17 once", "1e12 examples, no update")
+"""What is tried with `--deployed` unless `--only` says otherwise: a run takes minutes there."""
 
 COMMON: dict[str, Any] = {"min_train_nodes": 2, "min_available_nodes": 2, "fraction_evaluate": 0.0}
 STRATEGIES: dict[str, Callable[[], Any]] = {
-    "fedhaw default": lambda: RuleStrategy(**COMMON, round_deadline=0.05),
-    "fedhaw FedAvg": lambda: RuleStrategy(fedhaw.FedAvg(), **COMMON, round_deadline=0.05),
-    "fedhaw FedHAW": lambda: RuleStrategy(
-        fedhaw.FedHAW(0.1, 1e-3, 1e-2), **COMMON, round_deadline=0.05
-    ),
-    "fedhaw trimmed mean": lambda: RuleStrategy(
-        fedhaw.TrimmedMean(), **COMMON, round_deadline=0.05
-    ),
+    "fedhaw default": lambda: RuleStrategy(**COMMON),
+    "fedhaw FedAvg": lambda: RuleStrategy(fedhaw.FedAvg(), **COMMON),
+    "fedhaw FedHAW": lambda: RuleStrategy(fedhaw.FedHAW(0.1, 1e-3, 1e-2), **COMMON),
+    "fedhaw trimmed mean": lambda: RuleStrategy(fedhaw.TrimmedMean(), **COMMON),
     "Flower FedAvg": lambda: FedAvg(**COMMON),
     "Flower FedMedian": lambda: FedMedian(**COMMON),
     "Flower FedTrimmedAvg": lambda: FedTrimmedAvg(**COMMON),
@@ -115,39 +177,91 @@ STRATEGIES: dict[str, Callable[[], Any]] = {
 }
 
 
-def same(who: Participant, context: Context) -> Participant:
-    """The participant, whatever the node."""
-    return who
+@dataclass(frozen=True)
+class Trial:
+    """One run.
+
+    Attributes:
+        strategy: its name.
+        attack: its name.
+        seed: of the federation.
+        rounds: how many.
+        begin: the round in which the lies begin.
+    """
+
+    strategy: str
+    attack: str
+    seed: int = 0
+    rounds: int = ROUNDS
+    begin: int = BEGIN
+
+    @property
+    def federation(self) -> Federation:
+        """The clients, their data and the model."""
+        return federation(self.seed)
+
+    def participant(self, client: int, flipped: bool) -> Participant:
+        """A client with its data."""
+        x, y = self.federation.training_samples()
+        rows = self.federation.holdings.rows_of(client)
+        return Participant(
+            client=client,
+            module=self.federation.module,
+            client_update=self.federation.client_update,
+            x=x[rows],
+            y=9 - y[rows] if flipped else y[rows],
+            seed=self.seed,
+        )
+
+    def answer(self, client: int, question: Message, context: Context) -> Message | None:
+        """What a client answers, be it honest or not."""
+        attack = ATTACKS[self.attack]
+        now = int(str(question.content.config_records["config"]["server-round"]))
+        since = now - (1 if attack.from_the_start else self.begin)
+        lies = client in attack.liars and since >= 0
+        app = client_app(lambda context: self.participant(client, lies and attack.flips))
+        answer = app(question, context)
+        return attack.lie(since, question, answer) if lies else answer
+
+    def serve(self, grid: Grid, timeout: float) -> list[float]:
+        """The accuracies in %, from that of the first model on."""
+        layout, ((x,), y) = (
+            self.federation.layout,
+            (self.federation.x_test.values(), self.federation.y_test),
+        )
+        evaluate = Evaluator(self.federation.module, layout)
+        seen: list[float] = []
+
+        def accuracy(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+            found = evaluate(to_vector(layout, arrays), x, y)["accuracy"]
+            seen.append(100 * found if math.isfinite(found) else 0.0)
+            return MetricRecord({"accuracy": found})
+
+        STRATEGIES[self.strategy]().start(
+            grid,
+            to_arrays(layout, self.federation.initial_model),
+            num_rounds=self.rounds,
+            timeout=timeout,
+            evaluate_fn=accuracy,
+        )
+        return seen
 
 
 @cache
-def federation() -> Federation:
-    """The clients, their data and the model."""
-    return Federation.prepare(fill({"data": "mnist-5k", "alpha": 1.0, "eta": 0.05, "epochs": 3}))
+def federation(seed: int) -> Federation:
+    """Ten clients, their data and the model."""
+    settings = {"data": "mnist-5k", "alpha": 1.0, "eta": 0.05, "epochs": 3, "seed": seed}
+    return Federation.prepare(fill(settings))
 
 
 class Clients(Grid):
     """A grid in memory: every node trains, and some lie about it."""
 
-    def __init__(self, attack: str) -> None:
-        self.liars, self.begin, self.lie, self.flips = ATTACKS[attack]
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
         self._replies: dict[str, Message] = {}
         self._ids = itertools.count(1)
         self._context = Context(1, 1, {}, RecordDict(), {})
-        x, y = federation().training_samples()
-        self._apps = {}
-        for k in range(federation().clients):
-            rows = federation().holdings.rows_of(k)
-            for flipped in (False, True):
-                labels = 9 - y[rows] if flipped else y[rows]
-                who = Participant(
-                    client=k,
-                    module=federation().module,
-                    client_update=federation().client_update,
-                    x=x[rows],
-                    y=labels,
-                )
-                self._apps[k, flipped] = client_app(partial(same, who))
 
     def set_run(self, run: Any) -> None:
         """Nothing: there is one run."""
@@ -163,7 +277,7 @@ class Clients(Grid):
 
     def get_node_ids(self) -> list[int]:
         """A node a client."""
-        return [100 + k for k in range(federation().clients)]
+        return [100 + k for k in range(self._trial.federation.clients)]
 
     def get_nodes(self) -> list[Any]:
         """The same, as Flower lists them."""
@@ -175,18 +289,11 @@ class Clients(Grid):
         for message in messages:
             ids.append(f"m{next(self._ids)}")
             message.metadata.__dict__["_message_id"] = ids[-1]
-            reply = self._answer(message)
+            client = message.metadata.dst_node_id - 100
+            reply = self._trial.answer(client, message, self._context)
             if reply is not None:
                 self._replies[ids[-1]] = reply
         return ids
-
-    def _answer(self, message: Message) -> Message | None:
-        k = message.metadata.dst_node_id - 100
-        config = message.content.config_records["config"]
-        server_round = int(str(config["server-round"]))
-        lies = k in self.liars and server_round >= self.begin
-        answer = self._apps[k, lies and self.flips](message, self._context)
-        return self.lie(server_round, message, answer) if lies else answer
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """What is there."""
@@ -199,49 +306,148 @@ class Clients(Grid):
         return self.pull_messages(self.push_messages(list(messages)))
 
 
-def play(strategy: str, attack: str) -> str:
-    """One run: accuracy before, lowest after, at the end."""
-    whole = federation()
-    (x,), y = whole.x_test.values(), whole.y_test
-    evaluate, layout = Evaluator(whole.module, whole.layout), whole.layout
-    seen: list[float] = []
+def in_memory(trial: Trial) -> list[float]:
+    """The accuracies of a run without a network."""
+    return trial.serve(Clients(trial), timeout=0.05)
 
-    def accuracy(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-        found = evaluate(to_vector(layout, arrays), x, y)["accuracy"]
-        seen.append(100 * found if math.isfinite(found) else 0.0)
-        return MetricRecord({"accuracy": found})
 
-    try:
-        STRATEGIES[strategy]().start(
-            Clients(attack),
-            to_arrays(layout, whole.initial_model),
-            num_rounds=ROUNDS,
-            evaluate_fn=accuracy,
+APP = """[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[project]
+name = "attacks"
+version = "1.0.0"
+description = "Clients that lie."
+dependencies = []
+[tool.hatch.build.targets.wheel]
+packages = ["liars"]
+[tool.flwr.app]
+publisher = "fedhaw"
+[tool.flwr.app.components]
+serverapp = "liars.apps:server"
+clientapp = "liars.apps:client"
+[tool.flwr.app.config]
+trial = ""
+out = ""
+"""
+
+
+def client_of_a_node() -> ClientApp:
+    """A client that asks its node's configuration who it is."""
+    app = ClientApp()
+
+    @app.train()
+    def train(question: Message, context: Context) -> Message:
+        trial = Trial(**json.loads(str(context.run_config["trial"])))
+        answer = trial.answer(int(context.node_config["partition-id"]), question, context)
+        if answer is None:
+            raise SystemExit("silent")
+        return answer
+
+    return app
+
+
+def server_of_a_run() -> ServerApp:
+    """A server that leaves the accuracies in a file."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        trial = Trial(**json.loads(str(context.run_config["trial"])))
+        seen = trial.serve(grid, timeout=120)
+        file = Path(str(context.run_config["out"]))
+        file.with_suffix(".part").write_text(json.dumps(seen))
+        file.with_suffix(".part").rename(file)
+
+    return app
+
+
+class Deployed:
+    """A SuperLink and ten SuperNodes on loopback, for one run after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        source = Path(__file__).parents[1] / "tests" / "system" / "flower_processes.py"
+        spec = importlib.util.spec_from_file_location("flower_processes", source)
+        assert spec is not None
+        assert spec.loader is not None
+        flower = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(flower)
+        here = str(Path(__file__).parent)
+        os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
+        self.app = folder / "app"
+        (self.app / "liars").mkdir(parents=True)
+        (self.app / "pyproject.toml").write_text(APP)
+        (self.app / "liars" / "__init__.py").write_text("")
+        (self.app / "liars" / "apps.py").write_text(
+            "import attacks\n\n"
+            "server, client = attacks.server_of_a_run(), attacks.client_of_a_node()\n"
         )
-    except Exception as error:  # a strategy of Flower's may end in any
-        print(f"{strategy}, {attack}: {type(error).__name__}: {str(error)[:100]}")
-        return "?"
-    begin = ATTACKS[attack][1]
-    before = f"{seen[begin - 1]:.0f}" if begin > 1 else "-"
-    return f"{before} / {min(seen[BEGIN:]):.0f} / {seen[-1]:.0f}"
+        self.network = flower.Deployment(folder / "network")
+        self.network.start_link()
+        for k in range(federation(0).clients):
+            self.network.start_node(k)
+
+    def __call__(self, trial: Trial) -> list[float]:
+        """The accuracies of a run over the network."""
+        out = self.network.folder / f"{trial.strategy}, {trial.attack}.json"
+        self.network.run(self.app, trial=json.dumps(asdict(trial)), out=out)
+        self.network.wait_for(out.exists, "the run", 120.0 * trial.rounds)
+        seen: list[float] = json.loads(out.read_text())
+        return seen
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--only", default="", help="attacks with this text in their name")
     arguments.add_argument("--strategies", default=",".join(STRATEGIES))
+    arguments.add_argument("--seeds", default="0,1,2")
+    arguments.add_argument("--rounds", type=int, default=ROUNDS)
+    arguments.add_argument("--begin", type=int, default=BEGIN, help="the round of the first lie")
+    arguments.add_argument("--deployed", action="store_true", help="over a real SuperLink")
     arguments.add_argument("--save", action="store_true", help="write results/attacks.txt")
     options = arguments.parse_args()
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    strategies = options.strategies.split(",")
-    with Record("attacks", options.save) as record:
-        chosen = [attack for attack in ATTACKS if options.only in attack]
+    strategies, seeds = options.strategies.split(","), [*map(int, options.seeds.split(","))]
+    usual = DEPLOYED if options.deployed and not options.only else ATTACKS
+    attacks = [attack for attack in usual if options.only in attack and attack != "nobody"]
+    clean: dict[str, list[list[float]]] = {}
+    with contextlib.ExitStack() as stack:
+        play: Callable[[Trial], list[float]] = in_memory
+        if options.deployed:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            play = deployed = Deployed(Path(folder))
+            stack.callback(deployed.network.stop)
+
+        def row(attack: str) -> Iterator[str]:
+            yield attack
+            for strategy in strategies:
+                trials = [Trial(strategy, attack, s, options.rounds, options.begin) for s in seeds]
+                try:
+                    runs = [play(trial) for trial in trials]
+                except Exception as error:  # a strategy of Flower's may end in any
+                    print(f"{strategy}, {attack}: {type(error).__name__}: {str(error)[:100]}")
+                    yield "?"
+                else:
+                    yield cell(runs, clean.setdefault(strategy, runs), options.begin)
+
+        name = "attacks_deployed" if options.deployed else "attacks"
+        record = stack.enter_context(Record(name, options.save))
         record.table(
-            "Accuracy in %: before, lowest, at the end",
+            "Accuracy at the end in %, and what the lie cost there and on the way",
             ("attack", *strategies),
-            ((attack, *(play(strategy, attack) for strategy in strategies)) for attack in chosen),
+            (tuple(row(attack)) for attack in ["nobody", *attacks]),
         )
+
+
+def cell(runs: list[list[float]], clean: list[list[float]], begin: int) -> str:
+    """The mean accuracy at the end, and the most that the lie costs, there and on the way."""
+    costs = [np.subtract(before, run) for run, before in zip(runs, clean, strict=True)]
+    end = f"{np.mean([run[-1] for run in runs]):.0f}"
+    if runs is clean:
+        return end
+    last, deepest = max(c[-1] for c in costs), max(c[begin:].max() for c in costs)
+    return f"{end} ({-last:+.0f}, {-deepest:+.0f})"
 
 
 if __name__ == "__main__":

@@ -75,9 +75,59 @@ def test_what_a_client_says_of_its_data_counts_up_to_a_limit(
     strategy = RuleStrategy(fedhaw.FedHAW(0.1, 1e-3, 1e-2), fraction_evaluate=0.0)
     strategy.start(flower.Grid(clients), arrays, num_rounds=3)
     for record in strategy.reports:
-        assert record.weights["boaster"] < 0.6  # 140 of 266, and what the rule learns
+        assert record.weights["boaster"] < 0.3  # a quarter, and what the rule learns
         assert record.note is not None
-        assert "client boaster says it has 1e+12 examples; 140 count" in record.note
+        assert "client boaster says it has 1e+12 examples; 42 count" in record.note
+
+
+def test_who_suddenly_has_far_more_data_is_believed_after_a_while(
+    flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: object
+) -> None:
+    def boaster(message: Message) -> Message | None:
+        config: Any = message.content.config_records["config"]
+        answer: Message | None = flower.moving(
+            "boaster", 0.1, 10 if config["server-round"] < 3 else 30
+        )(message)
+        return answer
+
+    clients = {n: flower.moving(str(n), 0.1, 10) for n in range(3)} | {9: boaster}
+    for rounds in (12, 25):  # a server that is started again remembers what it doubts
+        strategy = RuleStrategy(
+            fedhaw.FedAvg(), fraction_evaluate=0.0, checkpoint=f"{tmp_path}/server.safetensors"
+        )
+        strategy.start(flower.Grid(clients), arrays, num_rounds=rounds)
+        doubted = strategy.reports[9]
+        assert doubted.weights["boaster"] == pytest.approx(0.25)
+        assert "client boaster says it has 30 examples after 10, which count" in str(doubted.note)
+        assert strategy._counts["clients-doubted"] == (rounds == 12)
+    assert strategy.reports[-1].weights["boaster"] == pytest.approx(0.5)
+    assert strategy.reports[-1].note is None
+
+
+def test_what_a_boaster_or_a_nan_reports_does_not_hide_what_the_others_do(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    def lying(message: Message) -> Message | None:
+        answer: Message | None = flower.moving("liar", 0.1, 1e12)(message)
+        assert answer is not None
+        for metrics in answer.content.metric_records.values():
+            metrics["loss"], metrics["accuracy"] = 5.0, float("nan")
+        return answer
+
+    clients = {n: flower.moving(str(n), 0.1, 10) for n in range(9)} | {9: lying}
+    result = RuleStrategy(fedhaw.FedAvg()).start(flower.Grid(clients), arrays, num_rounds=1)
+    assert result.train_metrics_clientapp[1]["loss"] == pytest.approx(0.75 * 0.1 + 0.25 * 5)
+    assert result.evaluate_metrics_clientapp[1]["accuracy"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"rule": fedhaw.FedAvg(), "clip": "median"}])
+def test_who_is_shortened_is_named(
+    flower: SimpleNamespace, arrays: ArrayRecord, settings: dict[str, Any]
+) -> None:
+    clients = {n: flower.moving(str(n), 0.1) for n in range(4)} | {9: flower.moving("liar", 0.8)}
+    strategy = RuleStrategy(fraction_evaluate=0.0, **settings)
+    strategy.start(flower.Grid(clients), arrays, num_rounds=1)
+    assert strategy.reports[0].note == "shortened the update of client 'liar'"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app import Message, MetricRecord
 
-from fedhaw.flower.metrics import MetricsFunction
+from fedhaw.flower.examples import ExamplesLimit
+from fedhaw.flower.metrics import MetricsFunction, weighed
 from fedhaw.flower.replies import is_silence, named_in
 from fedhaw.flower.roster import Roster, order
 
@@ -21,17 +22,19 @@ class Evaluations:
         roster: who is who; learns who was silent.
         examples_key: the metric that holds the number of examples.
         combine: how the metrics are put together.
+        limit: on what clients say of their data.
         asked: the messages of the present round.
     """
 
     roster: Roster
     examples_key: str
     combine: MetricsFunction
+    limit: ExamplesLimit = field(default_factory=ExamplesLimit)
     asked: list[Message] = field(default_factory=list)
 
     def gather(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """One record for all usable replies; None when there are none."""
-        usable: list[tuple[str, RecordDict]] = []
+        usable: list[tuple[str, float, MetricRecord]] = []
         heard: set[int] = set()
         asked: dict[str, int] = {}
         for reply in replies:
@@ -51,7 +54,7 @@ class Evaluations:
                 log.warning("\t> node %s: evaluation without %r", node, self.examples_key)
                 continue
             metrics = [r for r in reply.content.values() if isinstance(r, MetricRecord)]
-            usable.append((client, RecordDict({"metrics": metrics[0]})))
+            usable.append((client, examples, metrics[0]))
         for message in self.asked:
             if message.metadata.dst_node_id not in heard:
                 log.warning("\t> node %s did not evaluate", message.metadata.dst_node_id)
@@ -59,5 +62,7 @@ class Evaluations:
         self.asked = []
         if not usable:
             return None
-        usable.sort(key=lambda pair: order(pair[0]))
-        return self.combine([content for _, content in usable], self.examples_key)
+        usable.sort(key=lambda said: order(said[0]))
+        counted, _ = self.limit.counted({client: examples for client, examples, _ in usable})
+        contents = [weighed(said, self.examples_key, counted[client]) for client, _, said in usable]
+        return self.combine(contents, self.examples_key)

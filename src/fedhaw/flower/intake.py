@@ -17,7 +17,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
-from fedhaw.flower.examples import ExamplesLimit
+from fedhaw.flower.examples import SUDDEN, ExamplesLimit
 from fedhaw.flower.late import LateReplies, Overdue
 from fedhaw.flower.layout import WireLayout
 from fedhaw.flower.replies import NO_REPLY, Refusal, read, size_of
@@ -90,6 +90,7 @@ class Uploads:
         lost: why each lost client was lost, by name, or by node where no name is known.
         guard: the guard on long updates, which knows of this round.
         late: how many of them came late.
+        doubted: how many say that they have more examples than count.
         population: how many clients are known.
         events: what else there is to say of the round, a sentence each.
     """
@@ -102,6 +103,7 @@ class Uploads:
     lost: dict[str, str]
     guard: LengthGuard = field(default_factory=LengthGuard)
     late: int = 0
+    doubted: int = 0
     population: int = 0
     events: Sequence[str] = ()
 
@@ -223,7 +225,7 @@ class Intake:
             self._refuse_what_came_beside(self.beside)
         self._refuse_the_absurd()
         late = self._move_the_late(server_round)
-        self._tell_roster(server_round)
+        sudden = self._tell_roster(server_round)
         answered = {c.client: node for node, c in self._contributions.items()}
         lost, lost_nodes = self._name_the_lost(set(answered))
         examples = self.roster.examples
@@ -245,8 +247,9 @@ class Intake:
             lost={client: lost[client] for client in sorted(lost, key=order)},
             guard=self.guard,
             late=len(late),
+            doubted=len({*sudden, *events}),
             population=len(self.roster.examples),
-            events=[*late, *events],
+            events=[*late, *sudden, *events],
         )
 
     @property
@@ -304,23 +307,35 @@ class Intake:
     def _refuse_the_absurd(self) -> None:
         by_node = sorted(self._contributions.items(), key=lambda pair: order(pair[1].client))
         lengths = {node: math.sqrt(self._squares[node].sum()) for node, _ in by_node}
-        examples = {node: contribution.examples for node, contribution in by_node}
+        # Who has more data may go further: more than it is believed to have, that is.
+        before = self.roster.examples
+        said = {
+            c.client: min(c.examples, SUDDEN * (before.get(c.client) or math.inf))
+            for _, c in by_node
+        }
+        counted, _ = self.examples_limit.counted(said)
+        examples = {node: counted[contribution.client] for node, contribution in by_node}
         refused, self.guard = self.guard.judge(lengths, examples)
         for node in [node for node in self._contributions if node in refused]:
             contribution = self._contributions.pop(node)
             self._refusals[node] = Refusal(refused[node], contribution.client)
 
-    def _tell_roster(self, server_round: int) -> None:
+    def _tell_roster(self, server_round: int) -> list[str]:
+        """What the roster learns of the round; a sentence on each client whose word it doubts."""
+        said = []
         for node, contribution in self._contributions.items():
-            self.roster.answered(node, contribution.client, contribution.examples)
-            self.roster.heard[contribution.client] = server_round
+            client, examples = contribution.client, contribution.examples
+            said.append(self.roster.answered(node, client, examples, server_round))
+            self.roster.heard[client] = server_round
         for node, refusal in self._refusals.items():
             if refusal.silent:
                 self.roster.silent(node, server_round)
             elif node in self._asked:
                 self.roster.spoke(node)
                 if refusal.client is not None and refusal.examples is not None:
-                    self.roster.answered(node, refusal.client, refusal.examples)
+                    client, examples = refusal.client, refusal.examples
+                    said.append(self.roster.answered(node, client, examples, server_round))
+        return sorted(filter(None, said))
 
     def _name_the_lost(self, answered: set[str]) -> tuple[dict[str, str], dict[str, int]]:
         """Lost clients' reasons, and the node whose row stands for each.

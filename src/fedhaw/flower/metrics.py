@@ -1,5 +1,6 @@
 """Averages of what clients report, in an order that does not depend on who was fastest."""
 
+import math
 from collections.abc import Callable, Sequence
 from operator import mul
 from typing import TypeAlias
@@ -10,10 +11,16 @@ MetricsFunction: TypeAlias = Callable[[list[RecordDict], str], MetricRecord]
 """Flower's: (replies' contents, key of the number of examples) -> one record."""
 
 
+def weighed(metrics: MetricRecord, examples_key: str, examples: float) -> RecordDict:
+    """What a client reports, with as many examples as count in place of its own word."""
+    return RecordDict({"metrics": MetricRecord({**metrics, examples_key: float(examples)})})
+
+
 def weighted_mean(contents: Sequence[RecordDict], examples_key: str) -> MetricRecord:
     """Each metric's mean, weighted by the number of examples, over the clients that report it.
 
-    Lists are averaged place by place if all have the same length, and left out otherwise.
+    Lists are averaged place by place if all have the same length, and left out otherwise. What is
+    not finite is not a report: one client's NaN says nothing of the others.
     """
     reported: dict[str, list[tuple[float, list[float], bool]]] = {}
     for content in contents:
@@ -24,9 +31,9 @@ def weighted_mean(contents: Sequence[RecordDict], examples_key: str) -> MetricRe
             if not isinstance(weight, (int, float)):
                 continue
             for key, value in record.items():
-                if key != examples_key:
-                    many = isinstance(value, list)
-                    numbers = [float(v) for v in value] if isinstance(value, list) else [value]
+                many = isinstance(value, list)
+                numbers = [float(v) for v in value] if isinstance(value, list) else [float(value)]
+                if key != examples_key and all(map(math.isfinite, numbers)):
                     reported.setdefault(key, []).append((float(weight), numbers, many))
     result = MetricRecord()
     for key, reports in reported.items():

@@ -135,6 +135,7 @@ class RunRecorder:
         self._roster.examples.update(roster["examples"])
         self._roster.clients.update({int(node): name for node, name in roster["nodes"].items()})
         self._roster.heard.update(roster.get("heard", {}))
+        self._roster.doubted.update(roster.get("doubted", {}))
         self.cohort = roster["cohort"]
         done = int(run["round"])
         log.info("Going on after round %d, found in %s", done, path)
@@ -155,6 +156,7 @@ class RunRecorder:
             "examples": self._roster.examples,
             "nodes": self._roster.clients,
             "heard": self._roster.heard,
+            "doubted": self._roster.doubted,
             "cohort": cohort,
         }
         parts = {"run": Part({}, run), **self._aggregator.parts(), "roster": Part({}, roster)}

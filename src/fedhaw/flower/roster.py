@@ -10,6 +10,8 @@ for as long as its heartbeat gets through now and then.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from fedhaw.flower.examples import believed
+
 LONGEST_PAUSE = 16
 """Rounds; a node that never answers is still asked once in so many."""
 
@@ -31,15 +33,19 @@ class Roster:
     Attributes:
         bound: the only client each registered node may speak for, by the name under which it was
             registered; None when clients' own word is taken.
+        doubts: whether sudden claims of far more samples are doubted.
         clients: the client each node last spoke for.
-        examples: each client's last known number of samples.
+        examples: each client's number of samples, as far as it is believed.
+        doubted: the round since which a client has said more than is believed.
         registered: names under which authenticated nodes were registered.
         heard: the last round in which each client took part, counted from 1.
     """
 
     bound: Mapping[str, str] | None = None
+    doubts: bool = True
     clients: dict[int, str] = field(default_factory=dict)
     examples: dict[str, float] = field(default_factory=dict)
+    doubted: dict[str, int] = field(default_factory=dict)
     registered: dict[int, str] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)
     _taken: frozenset[str] = frozenset()
@@ -71,11 +77,22 @@ class Roster:
             return f"claims to be {client!r}, which is bound to another node"
         return None
 
-    def answered(self, node: int, client: str, examples: float) -> None:
-        """The node answered for a client."""
+    def answered(
+        self, node: int, client: str, examples: float, server_round: int = 0
+    ) -> str | None:
+        """The node answered for a client; a sentence if its number of examples is doubted."""
         self.clients[node] = client
-        self.examples[client] = examples
         self.spoke(node)
+        before = self.examples.get(client)
+        since = self.doubted.get(client, server_round)
+        if not self.doubts or believed(before, examples, server_round - since):
+            self.examples[client] = examples
+            self.doubted.pop(client, None)
+            return None
+        self.doubted[client] = since
+        return (
+            f"client {client} says it has {examples:.6g} examples after {before:.6g}, which count"
+        )
 
     def spoke(self, node: int) -> None:
         """The node answered, if only with an error: it is alive and is asked again at once."""

@@ -32,7 +32,7 @@ from fedhaw.flower.history import complaints, flower_metrics
 from fedhaw.flower.intake import REPLY_LIMIT, Intake, Question
 from fedhaw.flower.late import LateReplies
 from fedhaw.flower.layout import STATISTICS, LayerOf
-from fedhaw.flower.metrics import MetricsFunction, weighted_mean
+from fedhaw.flower.metrics import MetricsFunction, weighed, weighted_mean
 from fedhaw.flower.monitor import monitor_at
 from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.roster import Roster, order
@@ -94,7 +94,8 @@ class RuleStrategy(Strategy):
         length_limit: how many times as long as is usual an update may be before it is refused, and
             counts as lost; 0 refuses none. See `fedhaw.rules.lengths`.
         examples_limit: how many times the median of a round a client's number of examples may
-            count, because it is its own word and its weight; 0 for any.
+            count, because it is its own word and its weight; 0 for any. See
+            `fedhaw.flower.examples`.
         max_examples: how many examples may count at most, whatever the others say.
         client_update: what the clients do, if it speaks to the server besides the model: the same
             SCAFFOLD, FedDyn, FedNova or algorithm of your own as in the clients' app. Needs torch.
@@ -204,7 +205,7 @@ class RuleStrategy(Strategy):
         self.rule = _protected(FedHAWAuto() if rule is None else rule, clip, privacy)
         self.reports: list[RoundRecord] = []
         self.cohorts: list[tuple[str, ...]] = []
-        self.roster = Roster(bound=node_clients)
+        self.roster = Roster(bound=node_clients, doubts=examples_limit > 0)
         self._train_metrics = train_metrics_aggr_fn or weighted_mean
         # Whether an update is refused for its length depends on the others': privacy forbids it.
         guard = LengthGuard(length_limit if privacy is None else 0)
@@ -219,10 +220,13 @@ class RuleStrategy(Strategy):
             roll_call=roll_call,
             examples_key=weighted_by_key,
         )
-        self._evaluations = Evaluations(
-            self.roster, weighted_by_key, evaluate_metrics_aggr_fn or weighted_mean
-        )
         self._examples_limit = ExamplesLimit(examples_limit, max_examples)
+        self._evaluations = Evaluations(
+            self.roster,
+            weighted_by_key,
+            evaluate_metrics_aggr_fn or weighted_mean,
+            self._examples_limit,
+        )
         self._late = LateReplies(late_rounds)
         self._monitor_at = monitor
         self._counts: dict[str, int] = {}
@@ -380,14 +384,18 @@ class RuleStrategy(Strategy):
         log.info("aggregate_train: %d models, %d lost", len(survivors), len(lost))
         for line in complaints(self.reports[-1]):
             log.warning("\t> %s", line)
-        contents = [RecordDict({"metrics": c.metrics}) for c in survivors.values()]
-        key = settings.examples_key
+        key, counted = (
+            settings.examples_key,
+            dict(zip(uploads.clients, uploads.examples, strict=True)),
+        )
+        contents = [weighed(v.metrics, key, counted[c]) for c, v in survivors.items()]
         metrics = self._train_metrics(contents, key) if contents else MetricRecord()
         self._counts = {
             "clients-asked": sum(question.drawn for question in self._questions),
             "clients-lost": len(lost),
             "clients-late": uploads.late,
             "clients-absent": self._absent,
+            "clients-doubted": uploads.doubted,
         }
         metrics.update(flower_metrics(self.reports[-1], self._counts))
         return aggregator.record, metrics

@@ -31,6 +31,7 @@ from fedhaw.rules.base import (
 from fedhaw.rules.blocks import each, layer_blocks
 from fedhaw.rules.fedavg import FedAvg, FedAvgState
 from fedhaw.rules.guards import unchanged
+from fedhaw.rules.lengths import shortened_note
 from fedhaw.rules.passes import update_products
 
 
@@ -41,12 +42,12 @@ class ClippedState:
     Attributes:
         inner: the state of the rule within.
         limit: M, the longest update that was let through; 0 before the first round.
-        shortened: how many updates were longer.
+        shortened: whose updates were longer.
     """
 
     inner: State = field(default_factory=FedAvgState)
     limit: float = 0.0
-    shortened: int = 0
+    shortened: tuple[Client, ...] = ()
 
     @property
     def clients(self) -> tuple[Client, ...]:
@@ -61,13 +62,13 @@ class ClippedState:
     @property
     def metrics(self) -> Metrics:
         """What the rule within learnt, the limit, and how many updates were shortened."""
-        return {**self.inner.metrics, "limit": self.limit, "shortened": float(self.shortened)}
+        return {**self.inner.metrics, "limit": self.limit, "shortened": float(len(self.shortened))}
 
     @property
     def note(self) -> str | None:
-        """What the rule within has to say of the last round, or None."""
-        note: str | None = getattr(self.inner, "note", None)
-        return note
+        """Whose updates were shortened, and what the rule within has to say; None for nothing."""
+        said = (shortened_note(self.shortened), getattr(self.inner, "note", None))
+        return "; ".join(filter(None, said)) or None
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ class Clipped:
             factors = np.divide(limit, lengths, out=np.ones_like(lengths), where=longer)
             current = replace(current, client_models=_shortened(w, W, factors))
         model, inner = self.rule.aggregate(state.inner, current)
-        return model, ClippedState(inner, limit, int(np.count_nonzero(longer)))
+        names = tuple(current.names[int(k)] for k in np.flatnonzero(longer))
+        return model, ClippedState(inner, limit, names)
 
 
 def _shortened(w: Array, W: Array, factors: Vector) -> Array:

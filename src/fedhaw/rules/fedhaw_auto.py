@@ -48,7 +48,7 @@ import numpy as np
 
 from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.lengths import LIMIT, MAJORITY
+from fedhaw.rules.lengths import LIMIT, MAJORITY, shortened_note
 from fedhaw.rules.passes import (
     Angles,
     combine,
@@ -95,8 +95,8 @@ class FedHAWAutoState:
         evidence: what is known of whom to trust, and who is not trusted.
         clients: who took part in the last round.
         weights: (K,) what they counted: s_k, or less where an update was too long.
-        note: whom the server began or ceased to trust in the last round, or why the coefficients
-            were held; None otherwise.
+        note: whom the server began or ceased to trust in the last round, whose update it shortened,
+            or why the coefficients were held; None otherwise.
     """
 
     gamma: float = 0.0
@@ -199,6 +199,8 @@ class FedHAWAuto:
         elif self.without != "trust":
             evidence = evidence.after(*_compared(current, angles))
             note = _note(state.distrusted, evidence.outsiders)
+        shortened = [name for name, long in zip(current.names, too_long, strict=True) if long]
+        note = "; ".join(filter(None, (note, shortened_note(shortened)))) or None
         trusted_before = set(evidence.outsiders) <= set(state.distrusted)
         return model, FedHAWAutoState(
             gamma=learnt.gamma,
