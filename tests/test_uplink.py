@@ -12,6 +12,7 @@ from fedhaw.uplink import (
     HourlyUplink,
     InvalidUplink,
     LabelUplink,
+    LateUplink,
     LetterUplink,
     RecordedUplink,
     Uplink,
@@ -32,6 +33,7 @@ def losses(uplink: Uplink, rounds: int, seed: int = 3, clients: range = ALL) -> 
         BurstyUplink(0.1, 0.3, 0.05, 0.9),
         LabelUplink(tuple(k % 10 for k in ALL), 10, 0.8),
         HourlyUplink(0.5, "cut"),
+        LateUplink(0.8, 2.5),
     ],
 )
 @given(seed=st.integers(0, 2**32 - 1), t=st.integers(0, 300), data=st.data())
@@ -233,3 +235,27 @@ def test_what_a_user_may_write_for_an_uplink() -> None:
     assert uplink_of("hourly", 0.5, hours="steps") == HourlyUplink(0.5, "steps")
     assert uplink_of("hourly") == HourlyUplink(0.0)
     assert uplink_of("by-label") is uplink_of("letter") is None
+
+
+def test_what_the_letters_uplink_loses_is_late_by_a_mean_of_rounds() -> None:
+    uplink, everybody = LateUplink(0.8, 2.5), range(20_000)
+    assert uplink.lost(1, 2, everybody).tolist() == LetterUplink(0.8).lost(1, 2, everybody).tolist()
+    delays = uplink.delays(1, 2, everybody)
+    assert delays.min() == 1
+    assert delays.mean() == pytest.approx(2.5, rel=0.03)
+    assert uplink.delays(1, 2, [7, 3]).tolist() == delays[[7, 3]].tolist()
+    assert LateUplink(0.5, 1.0).delays(0, 0, [0, 5]).tolist() == [1, 1]
+    with pytest.raises(InvalidUplink, match="late is so by 1 round or more"):
+        LateUplink(0.5, 0.5)
+
+
+def test_a_trace_may_say_how_late_uploads_were(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("round,client,delay\n3,1,2\n4,1,0\n")
+    uplink = RecordedUplink.read(trace)
+    assert uplink.lost(0, 3, [0, 1]).tolist() == [False, True]
+    assert uplink.delays(0, 3, [0, 1]).tolist() == [0, 2]
+    assert uplink.delays(0, 4, [0, 1]).tolist() == [0, 0]
+    trace.write_text("round,client,delay\n3,1\n")
+    with pytest.raises(InvalidUplink, match="three whole numbers from 0, round,client,delay"):
+        RecordedUplink.read(trace)

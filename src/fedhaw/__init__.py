@@ -28,6 +28,7 @@ from fedhaw.uplink import (
     HourlyUplink,
     InvalidUplink,
     LabelUplink,
+    LateUplink,
     LetterUplink,
     RecordedUplink,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "InvalidSetting",
     "InvalidUplink",
     "LabelUplink",
+    "LateUplink",
     "LengthGuard",
     "LetterUplink",
     "MissingExtra",

@@ -16,6 +16,9 @@ from fedhaw.rules.fedhaw_auto import REPLAY
 FADE = REPLAY
 """What is left of an update after a round."""
 
+ROUNDS = 5
+"""For how many rounds an upload that missed its own is still taken, unless somebody says."""
+
 
 def moved_to(now: Any, then: Any, model: Any, age: int) -> None:
     """A late model, (P,), moved in place to where the global model is by now.

@@ -38,6 +38,7 @@ from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.roster import Roster, order
 from fedhaw.flower.settings import StrategySettings
 from fedhaw.history import RoundRecord, finite
+from fedhaw.late import ROUNDS as LATE_ROUNDS
 from fedhaw.loss_reasons import absent_since
 from fedhaw.rules import Clipped, FedHAWAuto, LengthGuard, Rule
 from fedhaw.rules.lengths import LIMIT
@@ -153,7 +154,7 @@ class RuleStrategy(Strategy):
         nodes_at_start: int = 0,
         nodes_timeout: float = 600.0,
         too_few_nodes: TooFew = "stop",
-        late_rounds: int = 5,
+        late_rounds: int = LATE_ROUNDS,
         forget_after: int = 20,
         length_limit: float = LIMIT,
         examples_limit: float = EXAMPLES_LIMIT,

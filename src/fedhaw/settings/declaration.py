@@ -136,8 +136,8 @@ class Settings(TypedDict, total=False):
         UplinkSource | None,
         Setting(
             "How uploads get lost: letter (independently), bursty (Gilbert-Elliott), by-label "
-            "(most where a client holds the first class), hourly (all clients at once), or "
-            "FILE.csv, a trace of lost uploads.",
+            "(most where a client holds the first class), hourly (all clients at once), late (as "
+            "letter, but they come some rounds later), or FILE.csv, a trace of lost uploads.",
             "letter",
             known="fedhaw.uplink:KINDS",
             objects="a number, which is the loss_rate of letter, or an uplink of your own",
@@ -146,9 +146,10 @@ class Settings(TypedDict, total=False):
     loss_rate: Annotated[
         float,
         Setting(
-            "p_e of the uplink letter, where each client's uploads are lost with a "
-            "probability of its own, up to this; or the share of all uploads that bursty loses; or "
-            "the largest loss probability of a client in by-label and, at the best hour, hourly.",
+            "p_e of the uplinks letter and late, where each client's uploads are lost, or "
+            "late, with a probability of its own, up to this; or the share of all uploads that "
+            "bursty loses; or the largest loss probability of a client in by-label and, at the "
+            "best hour, hourly.",
             0.0,
             at_least=0,
             at_most=1,
@@ -158,7 +159,7 @@ class Settings(TypedDict, total=False):
     burst: Annotated[
         float,
         Setting(
-            "Mean rounds of a burst of losses, in the uplink bursty.",
+            "Mean rounds of a burst of losses, in the uplink bursty; or of a delay, in late.",
             3.0,
             at_least=1,
             told_by="uplink",

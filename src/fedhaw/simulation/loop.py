@@ -25,6 +25,7 @@ from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.evaluation import ModelEvaluation
 from fedhaw.simulation.exchange import Exchange, RoundExchange
 from fedhaw.simulation.federation import Federation
+from fedhaw.simulation.late_uploads import LateUploads
 from fedhaw.simulation.participation import cohort_of
 from fedhaw.simulation.stand_ins import LastModels, fill_with_global, move_received_up
 
@@ -47,6 +48,7 @@ class Progress:
         last: the memory behind the stand-in "last"; None for the others.
         guard: refuses absurdly long updates; knows how long recent ones were.
         exchange: what the client algorithm has besides models; None where it has nothing.
+        late: the uploads on their way; None where the uplink delays none.
     """
 
     next_round: int
@@ -55,6 +57,7 @@ class Progress:
     last: LastModels | None = None
     guard: LengthGuard = field(default_factory=LengthGuard)
     exchange: Exchange | None = None
+    late: LateUploads | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +92,24 @@ class Loop:
             if t == 0:
                 _refuse_a_mistake(reports)
             lost = self._lost(t, cohort, reports)
+            W, said = buffer, list[str]()
             lengths = {r.client: r.length for r in reports if r.client not in lost}
+            if progress.late is not None:
+                delayed = {r.client: r.length for r in reports if lost.get(r.client) == UPLINK}
+                progress.late.send(t, w, cohort, buffer, delayed)
+                arrivals = progress.late.arrive(t, lengths)
+                cohort, W = _with_strangers(cohort, buffer, [u.client for u in arrivals])
+                rows = dict(zip(cohort, W, strict=True))
+                for upload in arrivals:
+                    said.append(progress.late.move(upload, t, w, rows[upload.client]))
+                    lost.pop(upload.client, None)
+                    lengths[upload.client] = upload.length
             examples = {client: float(federation.holdings.size(client)) for client in lengths}
             absurd, progress.guard = progress.guard.judge(lengths, examples)
             lost |= absurd
             clock.lap("train")
 
-            step = self._round(w, cohort, buffer, lost, progress.last)
+            step = self._round(w, cohort, W, lost, progress.last)
             if step is not None:
                 before = progress.state
                 if beside is not None:
@@ -107,7 +121,7 @@ class Loop:
                     learnt = beside.absorb(step, lost, learnt)
                 w = step.with_buffers(learnt, progress.state)
                 if progress.last is not None:
-                    progress.last.keep(cohort, buffer, lost)
+                    progress.last.keep(cohort, W, lost)
                 if progress.state is not before:
                     # The rule may keep this round's matrix until the next one is in.
                     buffer, spare = spare, buffer
@@ -116,7 +130,7 @@ class Loop:
             clock.lap("aggregate")
 
             _log_failures(t, lost)
-            record = self._record(t, cohort, reports, lost, progress.state, beside)
+            record = self._record(t, cohort, reports, lost, progress.state, beside, said)
             if (t + 1) % settings["evaluate_every"] == 0 or t + 1 == rounds:
                 seen = self.evaluate(w)
                 record = replace(
@@ -188,8 +202,10 @@ class Loop:
         lost: Lost,
         state: Any,
         beside: RoundExchange | None,
+        said: Sequence[str],
     ) -> RoundRecord:
         idle = len(lost) == len(cohort)
+        notes = [*said, NOTHING_ARRIVED if idle else getattr(state, "note", None)]
         up = down = self.federation.layout.size * BYTES_A_NUMBER
         if beside is not None:
             up, down = up + beside.bytes_up, down + beside.bytes_down
@@ -199,9 +215,20 @@ class Loop:
             weights={} if idle else finite(state.clients, state.weights),
             lost={str(client): lost[client] for client in cohort if client in lost},
             client_loss=finite([r.client for r in reports], [r.loss for r in reports]),
-            bytes={"up": (len(cohort) - len(lost)) * up, "down": len(cohort) * down},
-            note=NOTHING_ARRIVED if idle else getattr(state, "note", None),
+            bytes={"up": (len(cohort) - len(lost)) * up, "down": len(reports) * down},
+            note="; ".join(filter(None, notes)) or None,
         )
+
+
+def _with_strangers(
+    cohort: list[int], W: Tensor, clients: Sequence[int]
+) -> tuple[list[int], Tensor]:
+    """The cohort and its matrix with those of the clients that were not drawn for the round."""
+    drawn = set(cohort)
+    strangers = [client for client in clients if client not in drawn]
+    if not strangers:
+        return cohort, W
+    return [*cohort, *strangers], torch.cat([W, W.new_empty((len(strangers), W.shape[1]))])
 
 
 def _means(reports: Sequence[ClientReport]) -> dict[str, float]:

@@ -11,7 +11,9 @@ from torch import Tensor
 from fedhaw.checkpoints import Part, Parts
 from fedhaw.rules import LengthGuard, pack_state, unpack_state
 from fedhaw.rules.passes import like
+from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.exchange import Exchange
+from fedhaw.simulation.late_uploads import LateUploads
 from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.stand_ins import LastModels
 
@@ -38,6 +40,7 @@ def snapshot(progress: Progress, config: Mapping[str, object]) -> dict[str, Part
         "last": Part(last, {}),
         "guard": Part({}, {"recent": progress.guard.recent}),
         **({} if progress.exchange is None else progress.exchange.pack()),
+        **({} if progress.late is None else {"late": progress.late.pack()}),
     }
 
 
@@ -55,8 +58,15 @@ def beginning(loop: Loop, parts: Parts | None, memories: Path | None) -> Progres
     last, guard = None, LengthGuard(federation.settings["length_limit"])
     if federation.settings["stand_in"] == "last":
         last = LastModels(federation.layout.size, federation.device)
+    late = LateUploads.begin(federation)
+    if late is not None and exchange is not None:
+        raise InvalidSimulation(
+            f"{type(federation.uplink).__name__} delays uploads, and these clients have a memory "
+            "that would have to wait for them; choose an uplink that loses, or another client "
+            "update."
+        )
     if parts is None:
-        return Progress(0, model, loop.rule.init(), last, guard, exchange)
+        return Progress(0, model, loop.rule.init(), last, guard, exchange, late)
     model.copy_(torch.from_numpy(parts["model"].arrays[""]))
     if last is not None:
         last.unpack(parts["last"].arrays)
@@ -69,7 +79,9 @@ def beginning(loop: Loop, parts: Parts | None, memories: Path | None) -> Progres
     }
     rule_state = replace(unpack_state(loop.rule, state), **tensors)
     guard = replace(guard, recent=tuple(parts["guard"].facts["recent"]))
-    return Progress(run["round"] + 1, model, rule_state, last, guard, exchange)
+    if late is not None:
+        late.unpack(parts["late"], model)
+    return Progress(run["round"] + 1, model, rule_state, last, guard, exchange, late)
 
 
 def _placed(values: Tensor, reference: Tensor) -> Tensor:
