@@ -41,8 +41,8 @@ def federations(wisdm: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, update in UPDATES.items():
             yield f"D_alpha {alpha:g}, {name}", MNIST | {"alpha": alpha} | update
     for name, split in UNEQUAL.items():
-        for update in ("SGD 0.1", "Adam 0.001"):
-            yield f"{name}, {update}", MNIST | split | UPDATES[update]
+        for kind in ("SGD 0.1", "Adam 0.001"):
+            yield f"{name}, {kind}", MNIST | split | UPDATES[kind]
     if wisdm:
         for name, update in {"SGD 0.05": {"eta": 0.05}, "Adam": UPDATES["Adam 0.001"]}.items():
             yield f"WISDM by person, {name}", {"data": wisdm} | WISDM | update

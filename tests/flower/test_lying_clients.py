@@ -99,7 +99,7 @@ def test_who_suddenly_has_far_more_data_is_believed_after_a_while(
         doubted = strategy.reports[9]
         assert doubted.weights["boaster"] == pytest.approx(0.25)
         assert "client boaster says it has 30 examples after 10, which count" in str(doubted.note)
-        assert strategy._counts["clients-doubted"] == (rounds == 12)
+        assert strategy._training.counts["clients-doubted"] == (rounds == 12)
     assert strategy.reports[-1].weights["boaster"] == pytest.approx(0.5)
     assert strategy.reports[-1].note is None
 

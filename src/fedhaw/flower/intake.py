@@ -90,6 +90,7 @@ class Uploads:
         lost: why each lost client was lost, by name, or by node where no name is known.
         guard: the guard on long updates, which knows of this round.
         late: how many of them came late.
+        refused: how many replies could not be used.
         doubted: how many say that they have more examples than count.
         population: how many clients are known.
         events: what else there is to say of the round, a sentence each.
@@ -103,6 +104,7 @@ class Uploads:
     lost: dict[str, str]
     guard: LengthGuard = field(default_factory=LengthGuard)
     late: int = 0
+    refused: int = 0
     doubted: int = 0
     population: int = 0
     events: Sequence[str] = ()
@@ -156,7 +158,7 @@ class Intake:
         self._asked = {q.node: q.message for q in self.questions if q.message is not None}
         for question in self.questions:
             if question.message is None:
-                self._refusals[question.node] = Refusal(question.reason)
+                self._refusals[question.node] = Refusal(question.reason, of_a_reply=False)
 
     def take(self, reply: Message) -> str | None:
         """One reply, taken in; returns what to log when nobody was waiting for it."""
@@ -182,7 +184,7 @@ class Intake:
             self._refusals[node] = opened
             return None
         if self.drops(opened.client):
-            self._refusals[node] = Refusal(UPLINK, opened.client, opened.examples)
+            self._refusals[node] = Refusal(UPLINK, opened.client, opened.examples, of_a_reply=False)
             return None
         self.bytes_received += sum(len(array.data) for array in opened.arrays.values())
         try:
@@ -247,6 +249,7 @@ class Intake:
             lost={client: lost[client] for client in sorted(lost, key=order)},
             guard=self.guard,
             late=len(late),
+            refused=sum(refusal.of_a_reply for refusal in self._refusals.values()),
             doubted=len({*sudden, *events}),
             population=len(self.roster.examples),
             events=[*late, *sudden, *events],

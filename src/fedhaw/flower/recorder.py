@@ -68,7 +68,10 @@ class RunRecorder:
             done = self._go_back(self._path, self._store)
         if settings.history is not None:
             run = run_record(
-                aggregator.rule, aggregator.layout.size, settings.seed, **settings.description
+                aggregator.rule,
+                aggregator.layout.size,
+                settings.seed,
+                **(settings.description or {}),
             )
             run = replace(run, config={**run.config, "rounds": num_rounds})
             self._history = RunHistory(settings.history, run, done)

@@ -73,15 +73,17 @@ class Refusal:
         client: whom it spoke for, if it could be read.
         examples: that client's number of samples, if it could be read.
         silent: nobody answered, so that asking again at once would cost another deadline.
+        of_a_reply: something came back, and could not be used.
     """
 
     reason: str
     client: str | None = None
     examples: float | None = None
     silent: bool = False
+    of_a_reply: bool = True
 
 
-NO_REPLY = Refusal(loss_reasons.NO_REPLY, silent=True)
+NO_REPLY = Refusal(loss_reasons.NO_REPLY, silent=True, of_a_reply=False)
 
 
 def read(reply: Message, node: int, roster: Roster, examples_key: str) -> OpenedReply | Refusal:
@@ -155,11 +157,11 @@ def _usable(examples: float) -> bool:
 def _refusal_of_error(reply: Message) -> Refusal:
     code, text = reply.error.code, (reply.error.reason or "").strip()
     if code in _SILENT:
-        return Refusal(_SILENT[code], silent=True)
+        return Refusal(_SILENT[code], silent=True, of_a_reply=False)
     lines = text.splitlines()
     # The last line of a traceback names the exception.
     detail = lines[-1].strip()[:200] if lines else f"Flower error code {code}"
-    return Refusal(loss_reasons.exception(detail))
+    return Refusal(loss_reasons.exception(detail), of_a_reply=False)
 
 
 def _client(content: RecordDict, node: int, roster: Roster) -> str | Refusal:

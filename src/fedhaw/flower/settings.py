@@ -1,7 +1,8 @@
 """A strategy's settings, checked once."""
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from fedhaw.flower.cohort import TooFew
@@ -18,9 +19,9 @@ class StrategySettings:
     min_train_nodes: int
     min_evaluate_nodes: int
     min_available_nodes: int
-    examples_key: str
-    arrays_key: str
-    config_key: str
+    weighted_by_key: str
+    arrayrecord_key: str
+    configrecord_key: str
     round_deadline: float | None
     nodes_timeout: float
     too_few_nodes: TooFew
@@ -35,7 +36,7 @@ class StrategySettings:
     checkpoints_kept: int
     resume_from: int | None
     history: str | os.PathLike[str] | None
-    description: dict[str, Any] = field(default_factory=dict)
+    description: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
         for name in ("fraction_train", "fraction_evaluate"):
@@ -74,7 +75,7 @@ class StrategySettings:
             raise InvalidSetting(
                 f'too_few_nodes is {self.too_few_nodes!r}; choose "stop" or "go on".'
             )
-        unknown = set(self.description) - {"name", "config", "clients"}
+        unknown = set(self.description or {}) - {"name", "config", "clients"}
         if unknown:
             raise InvalidSetting(
                 f"description has an unknown entry {min(unknown)!r}; a history's first line takes "

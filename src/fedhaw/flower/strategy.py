@@ -13,8 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -22,25 +21,23 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedhaw.flower.aggregator import Aggregator
-from fedhaw.flower.cohort import EVALUATION, TRAINING, Recruiter, TooFew, ask
-from fedhaw.flower.errors import EverybodyLost
+from fedhaw.flower.cohort import EVALUATION, Recruiter, TooFew, ask
 from fedhaw.flower.evaluation import Evaluations
 from fedhaw.flower.examples import LIMIT as EXAMPLES_LIMIT
 from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.exchange import exchange
-from fedhaw.flower.history import complaints, flower_metrics
-from fedhaw.flower.intake import REPLY_LIMIT, Intake, Question
-from fedhaw.flower.late import LateReplies
+from fedhaw.flower.intake import REPLY_LIMIT
 from fedhaw.flower.layout import STATISTICS, LayerOf
-from fedhaw.flower.metrics import MetricsFunction, weighed, weighted_mean
+from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.monitor import monitor_at
+from fedhaw.flower.protection import beside_of, left_of, protected
 from fedhaw.flower.recorder import RunRecorder
-from fedhaw.flower.roster import Roster, order
+from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import StrategySettings
+from fedhaw.flower.training import Training
 from fedhaw.history import RoundRecord, finite
 from fedhaw.late import ROUNDS as LATE_ROUNDS
-from fedhaw.loss_reasons import absent_since
-from fedhaw.rules import Clipped, FedHAWAuto, LengthGuard, Rule
+from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
 from fedhaw.rules.lengths import LIMIT
 from fedhaw.rules.private import Privacy, Private
 from fedhaw.settings import InvalidSetting
@@ -48,15 +45,11 @@ from fedhaw.uplink import Uplink
 
 if TYPE_CHECKING:  # they need torch, which most servers do without
     from fedhaw.clients import ClientUpdate
-    from fedhaw.flower.beside import Beside
 
 EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 
 ConfigOfRound = Callable[[int], ConfigRecord]
 """What clients are told in a round, counted from 1."""
-
-SMALL_REPLY = 1_000_000
-"""Bytes; a model that is smaller counts as so large when a reply's size is judged."""
 
 log = logging.getLogger("flwr.fedhaw")
 
@@ -130,10 +123,6 @@ class RuleStrategy(Strategy):
         monitor: address at which Prometheus may ask how the run goes: a port of this machine, or
             "host:port". Needs the extra `monitor`.
         description: further entries of the history's first line: "name", "config", "clients".
-
-    Attributes:
-        reports: what happened, a `fedhaw.history.RoundRecord` a round.
-        cohorts: who took part in the aggregation, lost clients included, a tuple a round.
     """
 
     def __init__(
@@ -178,40 +167,16 @@ class RuleStrategy(Strategy):
         monitor: str | int | None = None,
         description: Mapping[str, Any] | None = None,
     ) -> None:
+        given = locals()
         self.settings = StrategySettings(
-            fraction_train=fraction_train,
-            fraction_evaluate=fraction_evaluate,
-            min_train_nodes=min_train_nodes,
-            min_evaluate_nodes=min_evaluate_nodes,
-            min_available_nodes=min_available_nodes,
-            examples_key=weighted_by_key,
-            arrays_key=arrayrecord_key,
-            config_key=configrecord_key,
-            round_deadline=round_deadline,
-            nodes_timeout=nodes_timeout,
-            too_few_nodes=too_few_nodes,
-            late_rounds=late_rounds,
-            forget_after=forget_after,
-            reply_limit=reply_limit,
-            stop_when_lost=stop_when_lost,
-            seed=seed,
-            uplink=uplink,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            checkpoints_kept=checkpoints_kept,
-            resume_from=resume_from,
-            history=history,
-            description=dict(description or {}),
+            **{item.name: given[item.name] for item in fields(StrategySettings)}
         )
-        self.rule = _protected(FedHAWAuto() if rule is None else rule, clip, privacy)
-        self.reports: list[RoundRecord] = []
-        self.cohorts: list[tuple[str, ...]] = []
+        self.rule = protected(FedHAWAuto() if rule is None else rule, clip, privacy)
         self.roster = Roster(bound=node_clients, doubts=examples_limit > 0)
-        self._train_metrics = train_metrics_aggr_fn or weighted_mean
         # Whether an update is refused for its length depends on the others': privacy forbids it.
         guard = LengthGuard(length_limit if privacy is None else 0)
-        self._beside = _beside(client_update, privacy)
-        self._aggregator = Aggregator(self.rule, layer_of, statistics, guard, self._beside)
+        beside = beside_of(client_update, privacy)
+        self._aggregator = Aggregator(self.rule, layer_of, statistics, guard, beside)
         self._recruiter = Recruiter(
             roster=self.roster,
             at_start=nodes_at_start,
@@ -221,22 +186,32 @@ class RuleStrategy(Strategy):
             roll_call=roll_call,
             examples_key=weighted_by_key,
         )
-        self._examples_limit = ExamplesLimit(examples_limit, max_examples)
-        self._evaluations = Evaluations(
-            self.roster,
-            weighted_by_key,
-            evaluate_metrics_aggr_fn or weighted_mean,
-            self._examples_limit,
+        limit = ExamplesLimit(examples_limit, max_examples)
+        self._training = Training(
+            settings=self.settings,
+            aggregator=self._aggregator,
+            roster=self.roster,
+            recruiter=self._recruiter,
+            examples_limit=limit,
+            combine=train_metrics_aggr_fn or weighted_mean,
+            beside=beside,
         )
-        self._late = LateReplies(late_rounds)
+        self._evaluations = Evaluations(
+            self.roster, weighted_by_key, evaluate_metrics_aggr_fn or weighted_mean, limit
+        )
         self._monitor_at = monitor
-        self._counts: dict[str, int] = {}
-        self._questions: list[Question] = []
-        self._bytes_sent = 0
-        self._absent = 0
         self._running = False
-        self._lost_in_a_row = 0
         self._deadline = round_deadline
+
+    @property
+    def reports(self) -> list[RoundRecord]:
+        """What happened, a record a round."""
+        return self._training.reports
+
+    @property
+    def cohorts(self) -> list[tuple[str, ...]]:
+        """Who took part in the aggregation, lost clients included, a tuple a round."""
+        return self._training.cohorts
 
     @property
     def state(self) -> Any:
@@ -260,67 +235,18 @@ class RuleStrategy(Strategy):
         log.info("\t├──> Rule: %s", self.rule)
         if isinstance(self.rule, Private):
             log.info(
-                "\t├──> Private: %s; a metric of every round is epsilon", _left(self.rule.rule)
+                "\t├──> Private: %s; a metric of every round is epsilon", left_of(self.rule.rule)
             )
         log.info("\t├──> Round deadline: %s s", self._deadline)
         log.info("\t└──> Checkpoint: %s", self.settings.checkpoint or "none")
 
-    # Training.
+    # The parts of a round, as Flower names them.
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """The messages to the cohort drawn for the round; a list, because Flower iterates twice."""
-        settings = self.settings
-        self._aggregator.adopt(arrays)
-        if isinstance(self.rule, Private) and self._aggregator.averaged.size:
-            raise InvalidSetting(
-                "The model has running statistics, which are averaged without noise; use layers "
-                "that keep none, such as group norm, or say statistics=() to learn them like the "
-                "rest, with privacy."
-            )
-        self._questions = []
-        if settings.fraction_train == 0:
-            return []
-        present = self._recruiter.present(
-            grid, max(settings.min_available_nodes, settings.min_train_nodes)
-        )
-        cohort = self._recruiter.draw(
-            present,
-            settings.fraction_train,
-            settings.min_train_nodes,
-            server_round,
-            purpose=TRAINING,
-        )
-        config["server-round"] = server_round
-        content = RecordDict({settings.arrays_key: arrays, settings.config_key: config})
-        beside = None if self._beside is None else self._beside.questions(content)
-
-        def content_for(node: int) -> RecordDict:
-            return content if beside is None else beside(self.roster.name(node))
-
-        asked, spared = ask(
-            self.roster, cohort, content_for, MessageType.TRAIN, server_round, self._deadline
-        )
-        heard = self.roster.heard
-        absent = self.roster.absent(present, since=server_round - settings.forget_after)
-        missing = [Question(n, None, absent_since(heard[client])) for n, client in absent.items()]
-        self._absent = len(missing)
-        # A draw is of those who are there; where all are asked, the absent are lost.
-        of_the_round = [*asked, *spared, *(missing if settings.fraction_train == 1 else [])]
-        known = {question.node for question in of_the_round}
-        owing = [Question(n, None, drawn=False) for n in self._late.nodes() if n not in known]
-        self._questions = sorted(
-            [*of_the_round, *owing],
-            key=lambda question: (order(self.roster.name(question.node)), question.node),
-        )
-        size = sum(len(array.data) for array in arrays.values())
-        self._bytes_sent = size * len(asked)
-        log.info(
-            "configure_train: asking %d of %d nodes, %d are spared after not answering; %d clients "
-            "are absent", len(asked), len(cohort), len(spared), len(missing),
-        )  # fmt: skip
-        return [question.message for question in asked if question.message is not None]
+        return self._training.configure(server_round, arrays, config, grid, self._deadline)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -329,79 +255,7 @@ class RuleStrategy(Strategy):
 
         Returns the global model also when every client was lost; it is then the old one.
         """
-        begin, aggregator, settings = time.perf_counter(), self._aggregator, self.settings
-        intake = Intake(
-            layout=aggregator.layout,
-            global_model=(aggregator.model, aggregator.averaged),
-            questions=self._questions,
-            matrix=aggregator.matrix(len(self._questions)),
-            roster=self.roster,
-            examples_key=settings.examples_key,
-            guard=aggregator.guard,
-            examples_limit=self._examples_limit,
-            late=self._late,
-            beside=self._beside,
-            most_bytes=int(settings.reply_limit * max(aggregator.bytes, SMALL_REPLY)),
-            drops=partial(settings.drops, server_round),
-            hurry=isinstance(replies, list),
-        )
-        for reply in replies:
-            complaint = intake.take(reply)
-            if complaint is not None:
-                log.warning("aggregate_train: %s", complaint)
-        received = time.perf_counter()
-        uploads, bytes_received = intake.finish(server_round), intake.bytes_received
-        self._late.close(
-            server_round,
-            [question.message for question in self._questions if question.message is not None],
-            aggregator.model,
-            intake.heard,
-            intake.came_late,
-        )
-        del intake  # and with it the old model, before there is a new one
-        outcome = aggregator.aggregate(uploads)
-        lost = {**uploads.lost, **outcome.refused}
-        survivors = {c: v for c, v in uploads.contributions.items() if c not in lost}
-        self._lost_in_a_row = 0 if survivors or not self._questions else self._lost_in_a_row + 1
-        events = list(uploads.events)
-        if self._beside is not None:
-            rounds = {c: v.asked or server_round for c, v in survivors.items()}
-            memories = {c: v.memory for c, v in survivors.items()}
-            events += self._beside.settle(rounds, memories)
-        losses = {c: v.loss for c, v in survivors.items() if v.loss is not None}
-        self.cohorts.append(tuple(uploads.clients))
-        self.reports.append(
-            RoundRecord(
-                round=server_round - 1,
-                metrics=outcome.metrics,
-                weights=outcome.weights,
-                lost=lost,
-                client_loss=finite(losses.keys(), losses.values()),
-                seconds={"train": received - begin, "aggregate": time.perf_counter() - received},
-                bytes={"up": bytes_received, "down": self._bytes_sent},
-                note="; ".join([*events, *filter(None, [outcome.note])]) or None,
-            )
-        )
-        log.info("aggregate_train: %d models, %d lost", len(survivors), len(lost))
-        for line in complaints(self.reports[-1]):
-            log.warning("\t> %s", line)
-        key, counted = (
-            settings.examples_key,
-            dict(zip(uploads.clients, uploads.examples, strict=True)),
-        )
-        contents = [weighed(v.metrics, key, counted[c]) for c, v in survivors.items()]
-        metrics = self._train_metrics(contents, key) if contents else MetricRecord()
-        self._counts = {
-            "clients-asked": sum(question.drawn for question in self._questions),
-            "clients-lost": len(lost),
-            "clients-late": uploads.late,
-            "clients-absent": self._absent,
-            "clients-doubted": uploads.doubted,
-        }
-        metrics.update(flower_metrics(self.reports[-1], self._counts))
-        return aggregator.record, metrics
-
-    # Evaluation by clients.
+        return self._training.aggregate(server_round, replies)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -420,7 +274,7 @@ class RuleStrategy(Strategy):
             purpose=EVALUATION,
         )
         config["server-round"] = server_round
-        content = RecordDict({settings.arrays_key: arrays, settings.config_key: config})
+        content = RecordDict({settings.arrayrecord_key: arrays, settings.configrecord_key: config})
         # The round is over: who was silent in it is spared from its evaluation, too.
         asked, _ = ask(
             self.roster,
@@ -460,7 +314,7 @@ class RuleStrategy(Strategy):
         Raises:
             EverybodyLost: `stop_when_lost` rounds in a row gave no usable model.
         """
-        begin = time.perf_counter()
+        begin, training = time.perf_counter(), self._training
         self._deadline = min(timeout, self.settings.round_deadline or timeout)
         train_configs, evaluate_configs = _schedule(train_config), _schedule(evaluate_config)
         with (
@@ -488,10 +342,10 @@ class RuleStrategy(Strategy):
                 messages = self.configure_train(
                     server_round, arrays, train_configs(server_round), grid
                 )
-                overdue = list(self._late.open)
+                overdue = list(training.late.open)
                 replies = exchange(grid, messages, self._deadline, overdue=overdue)
                 new_arrays, metrics = self.aggregate_train(server_round, replies)
-                alive = self.roster.answering(question.node for question in self._questions)
+                alive = self.roster.answering(question.node for question in training.questions)
                 arrays = arrays if new_arrays is None else new_arrays
                 result.arrays = arrays
                 if metrics is not None:
@@ -502,8 +356,8 @@ class RuleStrategy(Strategy):
                 # A server that goes on later waits for these; the dead would cost it its patience.
                 alive = self.roster.answering(alive)
                 kept.keep(self.reports[-1], len(alive), server_round == num_rounds)
-                monitor.show(self.reports[-1], self._counts)
-                self._stop_if_all_are_lost()
+                monitor.show(self.reports[-1], training.counts)
+                training.stop_if_all_are_lost()
             kept.end(time.perf_counter() - begin)
         log.info("Finished in %.1f s. Final results:", time.perf_counter() - begin)
         for line in str(result).splitlines():
@@ -513,23 +367,12 @@ class RuleStrategy(Strategy):
     @contextmanager
     def _own(self) -> Iterator[None]:
         """The time of a run that this strategy's own `start` began, from nothing known."""
-        self.reports, self.cohorts, self._running, self._lost_in_a_row = [], [], True, 0
-        self._aggregator.begin()
-        self.roster.heard.clear()
-        self._late.open.clear()
+        self._running = True
+        self._training.begin()
         try:
             yield
         finally:
             self._running = False
-
-    def _stop_if_all_are_lost(self) -> None:
-        most = self.settings.stop_when_lost
-        if most and self._lost_in_a_row >= most:
-            raise EverybodyLost(
-                f"No client gave a usable model in the last {most} rounds; see the log for the "
-                "reasons, mend the clients and run again, which goes on from the checkpoint if "
-                "there is one. stop_when_lost=0 goes on regardless."
-            )
 
     def _evaluate(
         self,
@@ -559,41 +402,6 @@ class RuleStrategy(Strategy):
             evaluation=finite(numbers.keys(), numbers.values()),
             seconds={**report.seconds, "evaluate": time.perf_counter() - begin},
         )
-
-
-def _protected(
-    rule: Rule[Any], clip: float | Literal["median"] | None, privacy: Privacy | None
-) -> Rule[Any]:
-    """The rule behind what the settings put before it."""
-    if privacy is not None:
-        if clip is not None:
-            raise InvalidSetting("privacy= clips by its own clip; leave clip= out.")
-        return Private(rule, privacy)
-    if clip is None:
-        return rule
-    return Clipped(rule, None if clip == "median" else clip)
-
-
-def _beside(client_update: "ClientUpdate | None", privacy: Privacy | None) -> "Beside | None":
-    """The server's part of a client algorithm, if it has one."""
-    if client_update is None:
-        return None
-    from fedhaw.clients import algorithm_of
-    from fedhaw.flower.beside import Beside
-
-    if not algorithm_of(client_update).init(1).remembers:
-        return None
-    if privacy is not None:
-        raise InvalidSetting(
-            "privacy= hides models, and not what travels beside them; choose a client update "
-            "without a memory."
-        )
-    return Beside(client_update)
-
-
-def _left(rule: object) -> str:
-    """What a rule is on a sum that hides each client."""
-    return f"{type(rule).__name__} {getattr(rule, 'of_the_sum', 'as it is, all clients alike')}"
 
 
 def _schedule(config: ConfigRecord | ConfigOfRound | None) -> ConfigOfRound:

@@ -1,0 +1,46 @@
+"""What stands between clients and the rule, and what is left of a rule behind it."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedhaw.rules import Clipped, Rule
+from fedhaw.rules.private import Privacy, Private
+from fedhaw.settings import InvalidSetting
+
+if TYPE_CHECKING:  # they need torch, which most servers do without
+    from fedhaw.clients import ClientUpdate
+    from fedhaw.flower.beside import Beside
+
+
+def protected(
+    rule: Rule[Any], clip: float | Literal["median"] | None, privacy: Privacy | None
+) -> Rule[Any]:
+    """The rule behind what the settings put before it."""
+    if privacy is not None:
+        if clip is not None:
+            raise InvalidSetting("privacy= clips by its own clip; leave clip= out.")
+        return Private(rule, privacy)
+    if clip is None:
+        return rule
+    return Clipped(rule, None if clip == "median" else clip)
+
+
+def beside_of(client_update: "ClientUpdate | None", privacy: Privacy | None) -> "Beside | None":
+    """The server's part of a client algorithm, if it has one."""
+    if client_update is None:
+        return None
+    from fedhaw.clients import algorithm_of
+    from fedhaw.flower.beside import Beside
+
+    if not algorithm_of(client_update).init(1).remembers:
+        return None
+    if privacy is not None:
+        raise InvalidSetting(
+            "privacy= hides models, and not what travels beside them; choose a client update "
+            "without a memory."
+        )
+    return Beside(client_update)
+
+
+def left_of(rule: object) -> str:
+    """What a rule is on a sum that hides each client."""
+    return f"{type(rule).__name__} {getattr(rule, 'of_the_sum', 'as it is, all clients alike')}"

@@ -1,0 +1,234 @@
+"""A round of training: whom to ask, and what to make of the answers."""
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from fedhaw.flower.aggregator import Aggregator
+from fedhaw.flower.cohort import TRAINING, Recruiter, ask
+from fedhaw.flower.errors import EverybodyLost
+from fedhaw.flower.examples import ExamplesLimit
+from fedhaw.flower.history import complaints, flower_metrics
+from fedhaw.flower.intake import Intake, Question
+from fedhaw.flower.late import LateReplies
+from fedhaw.flower.metrics import MetricsFunction, weighed
+from fedhaw.flower.roster import Roster, order
+from fedhaw.flower.settings import StrategySettings
+from fedhaw.history import RoundRecord, finite
+from fedhaw.loss_reasons import absent_since
+from fedhaw.rules.private import Private
+from fedhaw.settings import InvalidSetting
+
+if TYPE_CHECKING:  # it needs torch, which most servers do without
+    from fedhaw.flower.beside import Beside
+
+SMALL_REPLY = 1_000_000
+"""Bytes; a model that is smaller counts as so large when a reply's size is judged."""
+
+log = logging.getLogger("flwr.fedhaw")
+
+
+@dataclass
+class Training:
+    """The rounds of a run, as far as training goes.
+
+    Attributes:
+        settings: the strategy's.
+        aggregator: holds model, rule and state.
+        roster: who is who.
+        recruiter: finds nodes and draws cohorts.
+        examples_limit: bounds what clients say of their data.
+        combine: how clients' metrics are put together.
+        beside: the client algorithm's part of the server, if it has one.
+        late: questions of earlier rounds that are still open.
+        questions: whom the present round is about.
+        reports: what happened, a record a round.
+        cohorts: who took part in the aggregation, a tuple a round.
+        counts: how many clients were asked, lost and so on in the last round, by name.
+        absent: how many clients of earlier rounds are not there.
+        lost_in_a_row: rounds without a single usable model.
+    """
+
+    settings: StrategySettings
+    aggregator: Aggregator
+    roster: Roster
+    recruiter: Recruiter
+    examples_limit: ExamplesLimit
+    combine: MetricsFunction
+    beside: "Beside | None"
+    late: LateReplies = field(init=False)
+    questions: list[Question] = field(default_factory=list)
+    reports: list[RoundRecord] = field(default_factory=list)
+    cohorts: list[tuple[str, ...]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    absent: int = 0
+    lost_in_a_row: int = 0
+    _bytes_sent: int = 0
+
+    def __post_init__(self) -> None:
+        self.late = LateReplies(self.settings.late_rounds)
+
+    def begin(self) -> None:
+        """A return to before the first round, with nothing known."""
+        self.reports, self.cohorts, self.lost_in_a_row = [], [], 0
+        self.aggregator.begin()
+        self.roster.heard.clear()
+        self.late.open.clear()
+
+    def configure(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
+        deadline: float | None,
+    ) -> list[Message]:
+        """The messages to the cohort drawn for the round; a list, because Flower iterates twice."""
+        settings = self.settings
+        self.aggregator.adopt(arrays)
+        if isinstance(self.aggregator.rule, Private) and self.aggregator.averaged.size:
+            raise InvalidSetting(
+                "The model has running statistics, which are averaged without noise; use layers "
+                "that keep none, such as group norm, or say statistics=() to learn them like the "
+                "rest, with privacy."
+            )
+        self.questions = []
+        if settings.fraction_train == 0:
+            return []
+        present = self.recruiter.present(
+            grid, max(settings.min_available_nodes, settings.min_train_nodes)
+        )
+        cohort = self.recruiter.draw(
+            present,
+            settings.fraction_train,
+            settings.min_train_nodes,
+            server_round,
+            purpose=TRAINING,
+        )
+        config["server-round"] = server_round
+        content = RecordDict({settings.arrayrecord_key: arrays, settings.configrecord_key: config})
+        beside = None if self.beside is None else self.beside.questions(content)
+
+        def content_for(node: int) -> RecordDict:
+            return content if beside is None else beside(self.roster.name(node))
+
+        asked, spared = ask(
+            self.roster, cohort, content_for, MessageType.TRAIN, server_round, deadline
+        )
+        heard = self.roster.heard
+        absent = self.roster.absent(present, since=server_round - settings.forget_after)
+        missing = [Question(n, None, absent_since(heard[client])) for n, client in absent.items()]
+        self.absent = len(missing)
+        # A draw is of those who are there; where all are asked, the absent are lost.
+        of_the_round = [*asked, *spared, *(missing if settings.fraction_train == 1 else [])]
+        known = {question.node for question in of_the_round}
+        owing = [Question(n, None, drawn=False) for n in self.late.nodes() if n not in known]
+        self.questions = sorted(
+            [*of_the_round, *owing],
+            key=lambda question: (order(self.roster.name(question.node)), question.node),
+        )
+        size = sum(len(array.data) for array in arrays.values())
+        self._bytes_sent = size * len(asked)
+        log.info(
+            "configure_train: asking %d of %d nodes, %d are spared after not answering; %d clients "
+            "are absent", len(asked), len(cohort), len(spared), len(missing),
+        )  # fmt: skip
+        return [question.message for question in asked if question.message is not None]
+
+    def aggregate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The next global model, made by the rule from the decoded replies; the lost are counted.
+
+        Returns the global model also when every client was lost; it is then the old one.
+        """
+        begin, aggregator, settings = time.perf_counter(), self.aggregator, self.settings
+        intake = Intake(
+            layout=aggregator.layout,
+            global_model=(aggregator.model, aggregator.averaged),
+            questions=self.questions,
+            matrix=aggregator.matrix(len(self.questions)),
+            roster=self.roster,
+            examples_key=settings.weighted_by_key,
+            guard=aggregator.guard,
+            examples_limit=self.examples_limit,
+            late=self.late,
+            beside=self.beside,
+            most_bytes=int(settings.reply_limit * max(aggregator.bytes, SMALL_REPLY)),
+            drops=partial(settings.drops, server_round),
+            hurry=isinstance(replies, list),
+        )
+        for reply in replies:
+            complaint = intake.take(reply)
+            if complaint is not None:
+                log.warning("aggregate_train: %s", complaint)
+        received = time.perf_counter()
+        uploads, bytes_received = intake.finish(server_round), intake.bytes_received
+        self.late.close(
+            server_round,
+            [question.message for question in self.questions if question.message is not None],
+            aggregator.model,
+            intake.heard,
+            intake.came_late,
+        )
+        del intake  # and with it the old model, before there is a new one
+        outcome = aggregator.aggregate(uploads)
+        lost = {**uploads.lost, **outcome.refused}
+        survivors = {c: v for c, v in uploads.contributions.items() if c not in lost}
+        self.lost_in_a_row = 0 if survivors or not self.questions else self.lost_in_a_row + 1
+        events = list(uploads.events)
+        if self.beside is not None:
+            rounds = {c: v.asked or server_round for c, v in survivors.items()}
+            memories = {c: v.memory for c, v in survivors.items()}
+            events += self.beside.settle(rounds, memories)
+        losses = {c: v.loss for c, v in survivors.items() if v.loss is not None}
+        self.cohorts.append(tuple(uploads.clients))
+        self.reports.append(
+            RoundRecord(
+                round=server_round - 1,
+                metrics=outcome.metrics,
+                weights=outcome.weights,
+                lost=lost,
+                client_loss=finite(losses.keys(), losses.values()),
+                seconds={"train": received - begin, "aggregate": time.perf_counter() - received},
+                bytes={"up": bytes_received, "down": self._bytes_sent},
+                note="; ".join([*events, *filter(None, [outcome.note])]) or None,
+            )
+        )
+        log.info("aggregate_train: %d models, %d lost", len(survivors), len(lost))
+        for line in complaints(self.reports[-1]):
+            log.warning("\t> %s", line)
+        key = settings.weighted_by_key
+        counted = dict(zip(uploads.clients, uploads.examples, strict=True))
+        contents = [weighed(v.metrics, key, counted[c]) for c, v in survivors.items()]
+        metrics = self.combine(contents, key) if contents else MetricRecord()
+        self.counts = {
+            "clients-asked": sum(question.drawn for question in self.questions),
+            "clients-lost": len(lost),
+            "clients-refused": uploads.refused + len(outcome.refused),
+            "clients-late": uploads.late,
+            "clients-absent": self.absent,
+            "clients-doubted": uploads.doubted,
+        }
+        metrics.update(flower_metrics(self.reports[-1], self.counts))
+        return aggregator.record, metrics
+
+    def stop_if_all_are_lost(self) -> None:
+        """A stop of a run in which nothing works any more.
+
+        Raises:
+            EverybodyLost: `stop_when_lost` rounds in a row gave no usable model.
+        """
+        most = self.settings.stop_when_lost
+        if most and self.lost_in_a_row >= most:
+            raise EverybodyLost(
+                f"No client gave a usable model in the last {most} rounds; see the log for the "
+                "reasons, mend the clients and run again, which goes on from the checkpoint if "
+                "there is one. stop_when_lost=0 goes on regardless."
+            )
