@@ -107,7 +107,7 @@ class Clipped:
             factors = np.divide(limit, lengths, out=np.ones_like(lengths), where=longer)
             current = replace(current, client_models=_shortened(w, W, factors))
         model, inner = self.rule.aggregate(state.inner, current)
-        names = tuple(current.names[int(k)] for k in np.flatnonzero(longer))
+        names = tuple(current.clients[int(k)] for k in np.flatnonzero(longer))
         return model, ClippedState(inner, limit, names)
 
 

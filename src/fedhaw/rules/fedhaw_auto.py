@@ -199,7 +199,7 @@ class FedHAWAuto:
         elif self.without != "trust":
             evidence = evidence.after(*_compared(current, angles))
             note = _note(state.distrusted, evidence.outsiders)
-        shortened = [name for name, long in zip(current.names, too_long, strict=True) if long]
+        shortened = [name for name, long in zip(current.clients, too_long, strict=True) if long]
         note = "; ".join(filter(None, (note, shortened_note(shortened)))) or None
         trusted_before = set(evidence.outsiders) <= set(state.distrusted)
         return model, FedHAWAutoState(
