@@ -1,6 +1,7 @@
 """What only some systems have is taken away, as it would be on Windows or macOS."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 import fedhaw
 from fedhaw import files
+from fedhaw.experiments import side_by_side
 from fedhaw.rules import mapped_rows
 from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines import WorkersFailed, worker_process
@@ -102,6 +104,16 @@ def test_mapped_rows_without_fallocate(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cores_without_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert available_cores() >= 1
+
+
+def test_sweeps_side_by_side_without_masks_of_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start() -> None:
+        raise AssertionError("Windows cannot start this process")
+
+    monkeypatch.delattr(signal, "pthread_sigmask")
+    monkeypatch.setattr("multiprocessing.resource_tracker.ensure_running", start)
+    with worker_process.deaf_to_interrupts():
+        assert list(side_by_side._results(iter(()), 1)) == []
 
 
 def test_without_worker_processes_auto_takes_another_engine(

@@ -74,4 +74,6 @@ def shown(value: object) -> str:
         text = " ".join(repr(value).split())
     except (ValueError, RecursionError):  # thousands of digits, or of nested lists
         return "too long to be shown"
+    except Exception:  # whoever made it did not expect to be quoted
+        return f"a {type(value).__name__}"
     return shortened(text, 60)

@@ -63,6 +63,14 @@ MISTAKES = [
     (["rules", "fedprox"], "There is no rule 'fedprox'"),
     (["comprae"], "compare"),
     (["reproduce", "errors", "--data", "x", "--scale"], "'x' is not one of mnist"),
+    (["run", "--out", ""], "What follows '--out' is empty"),
+    (["compare", "--out="], "What follows '--out' is empty"),
+    (["report", ""], "What follows 'report' is empty"),
+    (["watch", "nothing"], "There is no folder nothing; if its runs are to begin later, make it"),
+    (["watch", ".", "--port", "70000"], "70000 is not in the range"),
+    (["watch", ".", "--host", "no such host"], "The address no such host, port 8642, cannot be"),
+    (["export", "nothing", "a.npz"], "nothing"),
+    (["export", ".", "a.npz"], "."),
 ]
 
 
@@ -106,6 +114,27 @@ def test_a_folder_that_holds_another_run_is_left_alone(call: Call, tmp_path: Pat
     assert ended.code == 2
     assert "here holds a run with alpha = 0.1, not 0.5; choose another folder" in ended.err
     assert (tmp_path / "here" / "history.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("dask://127.0.0.1:9", "No Dask scheduler answers at dask://127.0.0.1:9; start one with"),
+        ("dask://nowhere", "No Dask scheduler answers at dask://nowhere"),
+        ("dask://", "The cluster is 'dask://'; give dask://HOST:PORT"),
+        ("spark://x", "The cluster is 'spark://x'; give dask://HOST:PORT"),
+    ],
+)
+def test_a_cluster_that_is_not_there(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, sentence: str
+) -> None:
+    pytest.importorskip("distributed", reason="needs the extra cluster")
+    monkeypatch.setattr("fedhaw.experiments.backends.PATIENCE", 0.2)
+    ended = call("compare", "--rounds", "1", "--seeds", "1", "--cluster", address)
+    assert (ended.code, ended.out) == (2, "")
+    assert sentence in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_fault_of_our_own_keeps_its_traceback(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedhaw
 from fedhaw.data import Dataset
-from fedhaw.errors import FedhawError, named, words_of
+from fedhaw.errors import FedhawError, named, shown, words_of
 from fedhaw.experiments.catalogue import parse_option
 from fedhaw.experiments.recipe import Recipe, read_recipe
 from fedhaw.experiments.recipe_folder import RecipeFolder
@@ -21,6 +21,7 @@ from fedhaw.files import write_bytes
 from fedhaw.history import History, HistoryFile
 from fedhaw.reports import ReportError, compare, comparison_table, to_csv, to_latex, write_report
 from fedhaw.reports.page import to_page
+from fedhaw.settings import SETTINGS
 
 Call = Callable[..., Any]
 
@@ -38,6 +39,13 @@ values = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
     max_leaves=6,
 )
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
 
 
 def is_one_sentence(text: str) -> bool:
@@ -160,6 +168,41 @@ def test_an_absurd_flag(call: Call, tmp_path: Path, flag: str, value: str) -> No
     assert not list(tmp_path.iterdir())
 
 
+FLAGS = ["--rounds", "--alpha", "--seed", "--clients", "--data", "--rule", "--model", "--uplink"]
+FLAGS += ["--split", "--device", "--out", "--json", "--loss-rate", "--rule-option", "--help-me"]
+words = st.one_of(st.sampled_from([*FLAGS, "-", "--", "=", "\u0663", "\x1b[31m", "a.toml"]), texts)
+
+
+@settings(hundreds, max_examples=100)
+@given(st.lists(words, max_size=5))
+def test_a_command_line_of_any_words(call: Call, tmp_path: Path, given: list[str]) -> None:
+    """Whatever stands before it, the last flag is wrong, even if the one before takes a value."""
+    ended = call("run", *(word.replace("\0", "") for word in given), "--batch=0", "--batch=0")
+    assert (ended.code, ended.out) == (2, "")
+    assert len(ended.err.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@hundreds
+@given(st.sampled_from([*SETTINGS]), st.one_of(values, st.just(Mute()), st.just(b"\xff")))
+def test_a_setting_of_any_value(name: str, value: object) -> None:
+    with one_sentence_at_most():
+        Recipe.of({name: value})
+
+
+arrays = st.sampled_from(
+    [np.ones((2, 3)), np.ones(3), np.full((2, 3), np.inf), np.ones((2, 0)), [[1.0], []], "ab", None]
+)
+
+
+@hundreds
+@given(arrays, arrays, values, values, values)
+def test_a_round_of_any_content(w: Any, W: Any, n: Any, received: Any, clients: Any) -> None:
+    rule = fedhaw.FedAvg()
+    with one_sentence_at_most():
+        rule.aggregate(rule.init(), fedhaw.Round(w, W, n, received, clients))
+
+
 def round_line(number: int) -> dict[str, Any]:
     return {
         "kind": "round", "round": number, "accuracy": 0.5, "loss": 1.0, "gamma": [1.0, 2.0],
@@ -211,11 +254,6 @@ def test_a_last_line_that_is_no_object(call: Call, tmp_path: Path, last: str) ->
     assert not (tmp_path / "there").exists()
 
 
-class Mute(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
 @hundreds
 @given(st.text())
 def test_what_an_exception_says(text: str) -> None:
@@ -224,6 +262,7 @@ def test_what_an_exception_says(text: str) -> None:
 
 def test_an_exception_without_words_or_with_a_million() -> None:
     assert named(Mute()) == "Mute"
+    assert shown(Mute()) == "a Mute"
     assert named(ValueError()) == "ValueError"
     assert len(named(ValueError("x" * 1_000_000))) < 250
 

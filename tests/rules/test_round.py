@@ -58,6 +58,7 @@ GOOD: dict[str, Any] = {
         ({"client_models": [np.zeros(3, np.float32), torch.zeros(3)]}, "cannot be stacked"),
         ({"client_models": [np.zeros(3, np.float32), None]}, "must be an array"),
         ({"num_examples": ["many", "few"]}, "a number for each client"),
+        ({"num_examples": [10**400, 1]}, "a number for each client"),
         ({"clients": 5}, "hashable names"),
         ({"clients": [["a"], ["b"]]}, "hashable names"),
         ({"layers": [0, 3]}, "cover the model"),

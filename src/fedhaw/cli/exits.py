@@ -22,7 +22,7 @@ from typing import NoReturn, TextIO
 import click
 import typer
 
-from fedhaw.errors import FedhawError, shortened
+from fedhaw.errors import FedhawError, shortened, shown
 from fedhaw.names import blame
 
 MISTAKE, INTERRUPTED, TERMINATED = 2, 130, 143
@@ -67,6 +67,7 @@ def run_and_exit(app: typer.Typer, arguments: Sequence[str] | None) -> NoReturn:
 def _run(app: typer.Typer, given: list[str]) -> int:
     """The exit code of the app."""
     try:
+        _refuse_empty(given)
         code = typer.main.get_command(app).main(given, prog_name="fedhaw", standalone_mode=False)
         sys.stdout.flush()
     except FedhawError as error:
@@ -114,6 +115,18 @@ def _with_scale(arguments: list[str]) -> list[str]:
         if word == "--scale" and (place == len(arguments) or arguments[place].startswith("-")):
             given.append("small")
     return given
+
+
+def _refuse_empty(arguments: list[str]) -> None:
+    """A check for words without content, such as a shell's variable that was never set.
+
+    As a path such a word would be the present folder.
+    """
+    for place, word in enumerate(arguments):
+        flag, equals, value = word.partition("=")
+        if not word or (equals and not value and flag.startswith("--")):
+            flag = flag or " ".join(arguments[max(0, place - 1) : place])
+            raise FedhawError(f"What follows {shown(flag)} is empty; give it a value.")
 
 
 def _say(sentence: str) -> None:

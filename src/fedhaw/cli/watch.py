@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedhaw.errors import FedhawError, importing
+from fedhaw.errors import FedhawError, importing, shortened
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -25,7 +25,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class WatchError(FedhawError, RuntimeError):
-    """What a watching server needs is not there: its packages, or its port."""
+    """What a watching server needs is not there: its packages, its port, or a folder."""
 
 
 def watch(
@@ -45,6 +45,11 @@ def watch(
     ] = LOOPBACK[0],
 ) -> None:
     """Watch runs in a browser: a page that grows with their rounds. Ctrl-C ends it."""
+    if missing := [folder for folder in folders if not folder.exists()]:
+        raise WatchError(
+            f"There is no folder {shortened(str(missing[0]))}; if its runs are to begin later, "
+            "make it first."
+        )
     from fedhaw.reports.live import LivePage
 
     with importing("fedhaw watch", "watch", WatchError):

@@ -8,11 +8,13 @@ its own, begins with what it was sent, and sends back what it wrote.
 """
 
 import logging
+import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import cycle
+from multiprocessing import resource_tracker as python_resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,8 +30,8 @@ from fedhaw.errors import FedhawError
 from fedhaw.experiments.backends import Backend, ClusterError, still_wanted
 from fedhaw.experiments.following import Following
 from fedhaw.experiments.job import Job, Watch
-from fedhaw.experiments.recipe_folder import RECIPE_NAME
-from fedhaw.experiments.running import run_recipe
+from fedhaw.experiments.recipe_folder import RECIPE_NAME, RecipeFolder
+from fedhaw.experiments.running import load_data, run_recipe
 from fedhaw.files import write_bytes
 from fedhaw.history import FILE_NAME, RoundRecord
 from fedhaw.names import blame
@@ -95,7 +97,7 @@ def run_side_by_side(
     """A run of every job, several at a time.
 
     Args:
-        jobs: none of which has finished; their folders are claimed.
+        jobs: none of which has finished; their folders are claimed once the backend answers.
         packed: the federation of each.
         backend: who computes them.
         devices: handed to the runs in turn; none leaves each where its federation is.
@@ -127,12 +129,15 @@ def run_side_by_side(
                     yield joblib.delayed(_work)(order, *part.arrays)
 
             try:
-                with backend(shared) as at_once, closing(_results(orders(), at_once)) as results:
-                    for done in results:
-                        job = waiting.pop(done.number)
-                        _write(job, done.files)
-                        following.finished(job)
-                        deaths = 0
+                with backend(shared) as at_once:
+                    for job in waiting.values():  # now that somebody is there to compute them
+                        RecipeFolder(job.folder).claim(job.recipe, load_data(job.recipe))
+                    with closing(_results(orders(), at_once)) as results:
+                        for done in results:
+                            job = waiting.pop(done.number)
+                            _write(job, done.files)
+                            following.finished(job)
+                            deaths = 0
             except TerminatedWorkerError as error:
                 deaths += 1
                 if deaths > MOST_DEATHS:
@@ -152,8 +157,11 @@ def _results(orders: Iterator[Any], at_once: int) -> Any:
     parallel = joblib.Parallel(
         return_as="generator_unordered", pre_dispatch=at_once, batch_size=1, mmap_mode="c"
     )
-    # Starting loky's tracker of resources makes the thread hear again: so that comes first.
-    resource_tracker.ensure_running()
+    # Starting a tracker of resources, loky's or Python's, makes the thread hear again: so they come
+    # first, lest the first worker hears of Ctrl-C while it is importing.
+    if hasattr(signal, "pthread_sigmask"):
+        resource_tracker.ensure_running()
+        python_resource_tracker.ensure_running()
     with deaf_to_interrupts():
         return parallel(orders)
 

@@ -74,8 +74,6 @@ def _run_side_by_side(
     backend = cluster(sharing.cluster, sharing.jobs) if sharing.cluster else processes(at_once)
     packed = {key: Packed.of(federation) for key, federation in federations.items()}
     parts = [packed[_federation(job.recipe)] for job in jobs]
-    for job in jobs:
-        RecipeFolder(job.folder).claim(job.recipe, load_data(job.recipe))
     run_side_by_side(jobs, parts, backend, sharing.devices, elsewhere, watch)
 
 

@@ -98,7 +98,7 @@ def checked_examples(num_examples: ArrayLike, names: tuple[Client, ...]) -> Vect
     K = len(names)
     try:
         examples = np.asarray(num_examples, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidRound(f"num_examples must hold a number for each client ({error}).") from error
     if examples.shape != (K,):
         raise InvalidRound(

@@ -38,7 +38,11 @@ def deaf_to_interrupts() -> Iterator[None]:
 
     It reaches every process of a terminal; what to do about it is for the parent alone to say. A
     process inherits the signals that are blocked where it is started, and keeps them blocked.
+    Windows has no such thing.
     """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
