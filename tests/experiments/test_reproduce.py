@@ -28,9 +28,10 @@ def test_a_table_has_both_numbers_a_verdict_and_the_notice(
     assert "Smaller than the letter's experiment: 5 of 200 rounds" in text
     assert "/ 49.24 below" in text
     assert "FedProx+HAW" in text
+    assert "FedProx+HAW-auto" in text  # ours alone: no number of the letter beside it
     with (tmp_path / "fedprox-mnist-tiny.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == len(table.results) == 20
+    assert len(rows) == len(table.results) == 30
     assert {row["seeds"] for row in rows} == {"2"}
     assert all("Smaller" in row["notice"] for row in rows)
 
@@ -55,7 +56,7 @@ def test_finished_cells_are_not_run_again(plan: ReproducePlan) -> None:
     events: list[Event] = []
     list(reproduce(plan, events.append))
     assert {event.kind for event in events} == {"skipped"}
-    assert len(events) == 4
+    assert len(events) == 6
 
 
 def test_server_times_are_kept_and_shown_as_multiples(

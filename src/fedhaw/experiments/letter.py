@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from fedhaw.data.scales import InputScale
 from fedhaw.errors import shown
-from fedhaw.experiments.recipe import Recipe, RecipeError
+from fedhaw.experiments.recipe import Recipe, RecipeError, RuleChoice
 from fedhaw.rules.registry import title_of
 
 DataName: TypeAlias = Literal["mnist", "cifar10", "dogs"]
@@ -29,6 +29,12 @@ RunSize: TypeAlias = Literal["full", "medium", "small", "tiny"]
 DATA_NAMES: tuple[DataName, ...] = get_args(DataName)
 TABLE_NAMES: tuple[TableName, ...] = get_args(TableName)
 RUN_SIZES: tuple[RunSize, ...] = get_args(RunSize)
+
+DEFAULT = RuleChoice().name
+"""Ours alone, beside the letter's rules: it has no number there."""
+
+PROX_ROWS = {"fedavg": "FedProx", "fedhaw": "FedProx+HAW", DEFAULT: "FedProx+HAW-auto"}
+"""How rules are called over clients of FedProx."""
 
 
 @dataclass(frozen=True)
@@ -148,14 +154,14 @@ def letter_table(name: TableName, data: DataName, conditions: LetterConditions) 
 
 
 def _heterogeneous(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
-    for rule, numbers in table[data].items():
+    for rule, numbers in _with_default(table[data]):
         for alpha, number in zip(table["alphas"], numbers, strict=True):
             recipe = base.with_(alpha=alpha, rule=rule)
             yield _cell(title_of(rule), f"D_alpha {alpha:g}", recipe, number)
 
 
 def _errors(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
-    for rule, numbers in table[data].items():
+    for rule, numbers in _with_default(table[data]):
         for loss_rate, number in zip(table["loss_rates"], numbers, strict=True):
             recipe = base.with_(alpha=table["alpha"], loss_rate=loss_rate, rule=rule)
             yield _cell(title_of(rule), f"p_e = {loss_rate:g}", recipe, number)
@@ -164,24 +170,29 @@ def _errors(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Let
 def _fedprox(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
     plain = base.settings["client_update"]
     update = "fedprox" if plain == "sgd" else f"fedprox+{plain}"
-    rows = {"fedavg": "FedProx", "fedhaw": "FedProx+HAW"}
-    for rule, numbers in table[data].items():
+    for rule, numbers in _with_default(table[data]):
         recipe = base.with_(
             alpha=table["alpha"], loss_rate=table["loss_rate"], client_update=update, rule=rule
         )
         for i, number in enumerate(numbers, start=1):
             t = max(i * recipe.settings["rounds"] // table["checkpoints"] - 1, 0)
-            yield replace(_cell(rows[rule], f"t{i} = {t}", recipe, number), round_index=t)
+            yield replace(_cell(PROX_ROWS[rule], f"t{i} = {t}", recipe, number), round_index=t)
 
 
 def _figure(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
     published = letter()["errors"]
     column = published["loss_rates"].index(table["loss_rate"])
-    for rule in table["rules"]:
+    for rule, numbers in _with_default({rule: published[data][rule] for rule in table["rules"]}):
         recipe = base.with_(alpha=table["alpha"], loss_rate=table["loss_rate"], rule=rule)
-        yield _cell(
-            title_of(rule), f"p_e = {table['loss_rate']:g}", recipe, published[data][rule][column]
-        )
+        yield _cell(title_of(rule), f"p_e = {table['loss_rate']:g}", recipe, numbers[column])
+
+
+def _with_default(
+    published: dict[str, list[float]],
+) -> Iterator[tuple[str, Sequence[float | None]]]:
+    """The rules of a table with the letter's numbers, then the rule that needs no tuning."""
+    yield from published.items()
+    yield DEFAULT, [None] * len(next(iter(published.values())))
 
 
 def _cell(row: str, column: str, recipe: Recipe, number: float | None) -> LetterCell:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedhaw.experiments.job import Job, Watch
 from fedhaw.experiments.letter import (
+    PROX_ROWS,
     DataName,
     LetterCell,
     LetterConditions,
@@ -82,7 +83,7 @@ class ReproducePlan:
         rule, name = recipe.rule.name, None
         if "fedprox" in str(settings["client_update"]):
             place += "-fedprox"
-            name = "FedProx+HAW" if rule == "fedhaw" else "FedProx"
+            name = PROX_ROWS[rule]
         scale = settings["input_scale"]
         own = rule if scale == "matched" else f"{rule}-{scale}"
         folder = self.out / "runs" / f"{table.data}-{self.conditions.size}" / place / own
@@ -112,8 +113,8 @@ class Result:
     def text(self) -> str:
         """Both numbers and the verdict, as one reads them."""
         spread = f" ± {self.ours.std:.2f}" if self.ours.seeds > 1 else ""
-        letter = "no number" if self.cell.letter is None else f"{self.cell.letter:.2f}"
-        return f"{self.ours.mean:.2f}{spread} / {letter} {self.verdict}"
+        beside = "" if self.cell.letter is None else f" / {self.cell.letter:.2f} {self.verdict}"
+        return f"{self.ours.mean:.2f}{spread}{beside}"
 
 
 @dataclass(frozen=True, eq=False)
