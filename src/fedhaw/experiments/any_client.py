@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedhaw.experiments.catalogue import letter_options
 from fedhaw.experiments.job import Job, Watch
-from fedhaw.experiments.letter import DataName, LetterConditions, base_recipe, letter
+from fedhaw.experiments.letter import DataName, LetterConditions, base_recipe, letter, with_rule
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.sharing import Sharing
 from fedhaw.experiments.sweep import run_sweep
@@ -39,14 +38,6 @@ CLIENTS: dict[str, dict[str, object]] = {
 RULES = ("fedavg", "fedhaw", "fedhaw-auto")
 LOSS_RATES = (0.0, 0.5)
 MOMENTS = 5
-
-HASTE = 10
-SMALL = {"rounds": 100, "train_samples": 60_000 // HASTE, "eta": HASTE * 1e-3, "evaluate_every": 5}
-SMALL_NOTICE = (
-    "100 of 200 rounds on a tenth of the images, at ten times the learning rates of clients and of "
-    "FedHAW, so that a round moves the models as far"
-)
-"""The small version: a client's steps are a tenth as many and ten times as long."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +64,11 @@ class AnyClientPlan:
 
     def job(self, client: str, rule: str, loss_rate: float, seed: int) -> Job:
         """One run."""
-        recipe = self._base.with_(
-            alpha=0.1,
-            loss_rate=loss_rate,
-            rule={"name": rule, "options": self._options(rule, loss_rate > 0)},
-            seed=seed,
-            **CLIENTS[client],
-        )
+        federation = self._base.with_(alpha=0.1, loss_rate=loss_rate, seed=seed, **CLIENTS[client])
         place = f"{client.lower().replace(' ', '-')}-pe{loss_rate:g}"
         folder = self.out / "runs" / f"any-client-{self.conditions.size}" / place / rule
         label = f"{client} {title_of(rule)} p_e {loss_rate:g}"
+        recipe = with_rule(federation, DATA, rule)
         return Job(label, recipe, folder / f"seed-{seed}", f"{client} + {title_of(rule)}")
 
     @property
@@ -95,22 +81,11 @@ class AnyClientPlan:
     def notice(self) -> str:
         """How the runs differ from the letter's federation, or ""."""
         size = letter()["sizes"].get(self.conditions.size, {}).get(DATA, {})
-        notice = SMALL_NOTICE if self._small else size.get("notice")
-        return f"Smaller than the letter's experiment: {notice}." if notice else ""
-
-    @property
-    def _small(self) -> bool:
-        return self.conditions.size == "small"
+        return f"Smaller than the letter's experiment: {size['notice']}." if size else ""
 
     @property
     def _base(self) -> Recipe:
-        own = {**SMALL, **dict(self.conditions.changes)} if self._small else {}
-        return base_recipe(DATA, self.conditions).with_(**own)
-
-    def _options(self, rule: str, lossy: bool) -> dict[str, float]:
-        """FedHAW's rates in the small version, which grow with the clients'; else the letter's."""
-        rates = letter_options(rule, DATA, lossy) if self._small else {}
-        return {name: HASTE * float(str(rate)) for name, rate in rates.items()}
+        return base_recipe(DATA, self.conditions)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from fedhaw.data.scales import InputScale
 from fedhaw.errors import shown
+from fedhaw.experiments.catalogue import letter_options
 from fedhaw.experiments.recipe import Recipe, RecipeError, RuleChoice
 from fedhaw.rules.registry import title_of
 
@@ -125,6 +126,20 @@ def base_recipe(data: DataName, conditions: LetterConditions) -> Recipe:
     return Recipe.of({**keys, "clients": 10, "split": "letter", **dict(conditions.changes)})
 
 
+def with_rule(recipe: Recipe, data: DataName, rule: str) -> Recipe:
+    """The same federation under a rule, with the letter's rates.
+
+    A smaller version whose clients have longer steps, and fewer of them, has FedHAW's rates grow as
+    the clients' do: they stand in its formulas as eta_gamma / eta and eta_lambda / eta.
+    """
+    longer = recipe.settings["eta"] / letter()["settings"][data]["eta"]
+    if longer == 1 or rule != "fedhaw":
+        return recipe.with_(rule=rule)
+    rates = letter_options(rule, data, lossy=recipe.settings["loss_rate"] > 0)
+    scaled = {name: float(f"{longer * rate:.6g}") for name, rate in rates.items()}
+    return recipe.with_(rule={"name": rule, "options": scaled})
+
+
 def letter_table(name: TableName, data: DataName, conditions: LetterConditions) -> LetterTable:
     """The cells of one table for one data set.
 
@@ -156,14 +171,15 @@ def letter_table(name: TableName, data: DataName, conditions: LetterConditions) 
 def _heterogeneous(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
     for rule, numbers in _with_default(table[data]):
         for alpha, number in zip(table["alphas"], numbers, strict=True):
-            recipe = base.with_(alpha=alpha, rule=rule)
+            recipe = with_rule(base.with_(alpha=alpha), data, rule)
             yield _cell(title_of(rule), f"D_alpha {alpha:g}", recipe, number)
 
 
 def _errors(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
     for rule, numbers in _with_default(table[data]):
         for loss_rate, number in zip(table["loss_rates"], numbers, strict=True):
-            recipe = base.with_(alpha=table["alpha"], loss_rate=loss_rate, rule=rule)
+            lossy = base.with_(alpha=table["alpha"], loss_rate=loss_rate)
+            recipe = with_rule(lossy, data, rule)
             yield _cell(title_of(rule), f"p_e = {loss_rate:g}", recipe, number)
 
 
@@ -171,9 +187,8 @@ def _fedprox(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Le
     plain = base.settings["client_update"]
     update = "fedprox" if plain == "sgd" else f"fedprox+{plain}"
     for rule, numbers in _with_default(table[data]):
-        recipe = base.with_(
-            alpha=table["alpha"], loss_rate=table["loss_rate"], client_update=update, rule=rule
-        )
+        lossy = base.with_(alpha=table["alpha"], loss_rate=table["loss_rate"], client_update=update)
+        recipe = with_rule(lossy, data, rule)
         for i, number in enumerate(numbers, start=1):
             t = max(i * recipe.settings["rounds"] // table["checkpoints"] - 1, 0)
             yield replace(_cell(PROX_ROWS[rule], f"t{i} = {t}", recipe, number), round_index=t)
@@ -183,7 +198,8 @@ def _figure(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Let
     published = letter()["errors"]
     column = published["loss_rates"].index(table["loss_rate"])
     for rule, numbers in _with_default({rule: published[data][rule] for rule in table["rules"]}):
-        recipe = base.with_(alpha=table["alpha"], loss_rate=table["loss_rate"], rule=rule)
+        lossy = base.with_(alpha=table["alpha"], loss_rate=table["loss_rate"])
+        recipe = with_rule(lossy, data, rule)
         yield _cell(title_of(rule), f"p_e = {table['loss_rate']:g}", recipe, numbers[column])
 
 
