@@ -1,4 +1,4 @@
-"""pfl (PyPI `pfl`): its simulated backend with federated averaging, on torch's own threads."""
+"""pfl (PyPI `pfl`): its simulated backend, federated averaging or SCAFFOLD, torch's own threads."""
 
 from typing import Any
 
@@ -9,13 +9,15 @@ from torch.nn.functional import cross_entropy
 from simulation_peers.workload import Rounds, Workload
 
 
-def rounds(work: Workload) -> Rounds:
+def rounds(work: Workload, scaffold: bool = False) -> Rounds:
     from pfl.aggregate.simulate import SimulatedBackend
-    from pfl.algorithm import FederatedAveraging, NNAlgorithmParams
+    from pfl.algorithm import SCAFFOLD, FederatedAveraging, NNAlgorithmParams
     from pfl.algorithm.algorithm_utils import run_train_eval
+    from pfl.algorithm.scaffold import SCAFFOLDParams
     from pfl.data.dataset import Dataset
     from pfl.data.federated_dataset import FederatedDataset
     from pfl.data.sampling import get_user_sampler
+    from pfl.data.user_state import InMemoryUserStateStorage
     from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
     from pfl.model.pytorch import PyTorchModel
 
@@ -33,13 +35,19 @@ def rounds(work: Workload) -> Rounds:
     )
     backend = SimulatedBackend(training_data=clients, val_data=None)
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
-    algorithm = FederatedAveraging()
-    settings = NNAlgorithmParams(
-        central_num_iterations=10**9,
-        evaluation_frequency=10**9,
-        train_cohort_size=work.cohort,
-        val_cohort_size=0,
-    )
+    often: dict[str, Any] = {
+        "central_num_iterations": 10**9,
+        "evaluation_frequency": 10**9,
+        "train_cohort_size": work.cohort,
+        "val_cohort_size": 0,
+    }
+    algorithm: Any = SCAFFOLD() if scaffold else FederatedAveraging()
+    if scaffold:
+        algorithm._server_c = model.get_parameters().apply_elementwise(lambda c: c * 0)
+        memory = {"user_state_storage": InMemoryUserStateStorage(), "population": len(work.parts)}
+        settings = SCAFFOLDParams(**often, **memory, use_gradient_as_control_variate=False)
+    else:
+        settings = NNAlgorithmParams(**often)
     training = NNTrainHyperParams(
         local_num_epochs=1, local_learning_rate=work.eta, local_batch_size=work.batch
     )

@@ -25,13 +25,16 @@ NAMES = {
     "sequential-scaffold": "fedhaw, sequential, SCAFFOLD",
     "processes-scaffold": "fedhaw, processes, SCAFFOLD",
     "stacked-scaffold": "fedhaw, stacked, SCAFFOLD",
+    "sequential-feddyn": "fedhaw, sequential, FedDyn",
+    "sequential-fednova": "fedhaw, sequential, FedNova",
     "authors": "authors' loop (DataLoader)",
     "flower": "Flower simulation (Ray)",
     "pfl": "pfl",
+    "pfl-scaffold": "pfl, SCAFFOLD",
 }
 """Short name to the name in the table."""
 
-NEEDS = {"flower": "ray", "pfl": "pfl"}
+NEEDS = {"flower": "ray", "pfl": "pfl", "pfl-scaffold": "pfl"}
 
 
 def missing(name: str) -> str | None:
@@ -49,10 +52,10 @@ def make_rounds(name: str, work_name: str, data: str) -> Rounds:
             return authors.rounds(work)
         case "flower":
             return flower.rounds(work, work_name, data)
-        case "pfl":
-            return apple_pfl.rounds(work)
+        case "pfl" | "pfl-scaffold":
+            return apple_pfl.rounds(work, scaffold=name == "pfl-scaffold")
     engine, _, kind = name.partition("-")
-    return ours.rounds(work, engine, kind == "any", "scaffold" if kind == "scaffold" else "sgd")
+    return ours.rounds(work, engine, kind == "any", "sgd" if kind in ("", "any") else kind)
 
 
 def serve(name: str, work_name: str, data: str) -> None:
@@ -70,19 +73,34 @@ def serve(name: str, work_name: str, data: str) -> None:
 
 @dataclass
 class Contender:
-    """The referee's side."""
+    """The referee's side.
+
+    Attributes:
+        name: who it is, of `NAMES`.
+        work_name: what it does.
+        data: file of the samples.
+        checkout: folder of the fedhaw that competes; None for this one.
+        first: seconds until its first round was over.
+        seconds: of each timed round.
+        processor: seconds of all cores together, of each timed round.
+        peak: most bytes in memory in the watched round.
+        heap: those of them that no file stands behind.
+    """
 
     name: str
     work_name: str
     data: str
+    checkout: Path | None = None
     first: float = 0.0
     seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
     peak: int = 0
     heap: int = 0
 
     def __enter__(self) -> "Contender":
         """Start it and wait for its first round."""
-        here = Path(__file__).parents[1]
+        here = (self.checkout or Path(__file__).resolve().parents[2]) / "benchmarks"
+        paths = [str(here), *([str(here.parent / "src")] if self.checkout else []), *sys.path]
         begin = time.perf_counter()
         self._child = subprocess.Popen(
             [
@@ -97,7 +115,7 @@ class Contender:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if self.name == "flower" else None,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         )
         self._ask()
         self.first = time.perf_counter() - begin
@@ -115,7 +133,9 @@ class Contender:
     def round(self, patience: float = 0.0) -> None:
         """One timed round, begun when the machine is idle or patience has run out."""
         _wait_for_idle(patience)
+        before = _processor_seconds(self._child.pid)
         self.seconds.append(self._ask())
+        self.processor.append(_processor_seconds(self._child.pid) - before)
 
     def watched_round(self) -> None:
         """One round that is not timed, during which memory is watched."""
@@ -175,6 +195,18 @@ def _tree(pid: int) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+def _processor_seconds(pid: int) -> float:
+    """Seconds that a process and its descendants have run so far, on all cores together."""
+    spent = 0
+    for each in _tree(pid):
+        for task in Path(f"/proc/{each}/task").glob("*/schedstat"):
+            try:
+                spent += int(task.read_text().split()[0])
+            except OSError:
+                continue
+    return spent / 1e9
 
 
 def _memory(pid: int, kind: str) -> int:

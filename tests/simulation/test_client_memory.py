@@ -74,6 +74,20 @@ def test_a_clients_memory_moves_on_only_when_its_upload_arrived(
     assert parts["server"].arrays["sum"] == 1 + (1 + 2) + (2 + 3) + (3 + 4)
 
 
+def test_memory_that_is_written_to_in_place_is_the_clients_own(
+    run: Simulate, own: str, tmp_path: Path
+) -> None:
+    """`count += 1` instead of `count = count + 1`: lost uploads and other clients must not show."""
+    (tmp_path / "hasty.py").write_text(OWN.replace('count"] + 1', 'count"].add_(1)'))
+    lost = RecordedUplink(frozenset({(0, 0), (2, 0), (2, 1)}))
+    updates = (own, f"{tmp_path / 'hasty.py'}:Counting")
+    careful, hasty = (
+        run(FedAvg(), clients=2, uplink=lost, rounds=5, client_update=update) for update in updates
+    )
+    counts = [[r.metrics["client/count"] for r in h.records] for h in (careful, hasty)]
+    assert counts[0] == counts[1]
+
+
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "scaffold": {"client_update": "scaffold", "momentum": 0.4},
     "feddyn": {"client_update": "feddyn", "clip": 1.0, "eta_decay": 0.9},

@@ -108,8 +108,8 @@ class ClientRound:
         clients: the client's number; several in a stack.
         round_index: which round it is, from 0.
         global_model: (P,) w, where training starts; not to be written to.
-        down: what came down beside it; not to be written to.
-        memory: what the client remembers; not to be written to.
+        down: what came down beside it.
+        memory: what the client remembers.
         generator: the client's own for the round; the source of whatever is random.
         layout: how models lie in the vector.
         engine: makes steps of a `LocalUpdate`, see `descend`.

@@ -97,8 +97,9 @@ class Trainer:
             clients=(client,),
             round_index=round_index,
             global_model=global_model.to(self._device),
-            down={name: vector.to(self._device) for name, vector in down.items()},
-            memory={name: vector.to(self._device) for name, vector in memory.items()},
+            # Copies: an algorithm that writes to them harms neither other clients nor the files.
+            down={name: vector.to(self._device, copy=True) for name, vector in down.items()},
+            memory={name: vector.to(self._device, copy=True) for name, vector in memory.items()},
             generator=generator,
             layout=self.layout,
             engine=lambda steps, linear: self._descend(
