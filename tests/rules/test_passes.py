@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from suite import BACKENDS
 
-from fedhaw.rules import blocks, passes
+from fedhaw.rules import blocks, passes, threads
 from fedhaw.rules.passes import grams
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many blocks even for small models, so that their seams are tested."""
-    monkeypatch.setattr(blocks, "_MATRIX_BLOCK", 3000)
-    monkeypatch.setattr(blocks, "_THREAD_BLOCK", 2000)
+    monkeypatch.setattr(blocks, "_READ_BLOCK", 3000)
+    monkeypatch.setattr(blocks, "_WRITTEN_BLOCK", 2000)
     monkeypatch.setattr(blocks, "_VECTOR_BLOCK", 1500)
     monkeypatch.setattr(blocks, "_ONE_CORE", 0)
 
@@ -192,7 +192,29 @@ def test_a_matrix_that_fits_in_cache_is_worked_on_by_one_core(
     for small in (0, W.nbytes):
         monkeypatch.setattr(blocks, "_ONE_CORE", small)
         passes.spread(w, W, np.full(7, 1 / 7), [slice(0, 5000)])
-    assert asked == [8, 1]
+    assert asked == [8]
+
+
+def test_blas_has_one_thread_while_a_pass_works_and_its_own_afterwards() -> None:
+    """Its threads wait for each other at the end of every call, and spin after it."""
+    (library, *_) = threads._blas()
+    before = library.get_num_threads()
+    seen = blocks.in_order(np.zeros(1), lambda: lambda _: library.get_num_threads(), range(3))
+    assert (seen, library.get_num_threads()) == ([1, 1, 1], before)
+    with threads.one_blas_thread, threads.one_blas_thread:
+        assert library.get_num_threads() == 1
+    with pytest.raises(ZeroDivisionError), threads.one_blas_thread:
+        raise ZeroDivisionError
+    assert library.get_num_threads() == before
+
+
+def test_numpy_works_in_the_memory_of_torchs_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(3, 4)
+    passes.native(tensor)[1:, 2] = 1.0
+    assert tensor.sum() == 2
+    half = torch.zeros(3, dtype=torch.bfloat16)
+    assert passes.native(half) is half
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -14,9 +14,8 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan, "Adaptive Federa
 ICLR 2021.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -24,11 +23,8 @@ from fedhaw.rules.base import Array, Client, Metrics, Needs, Round, Vector, chec
 from fedhaw.rules.blocks import each, vector_blocks
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.memory import vector_like
-from fedhaw.rules.passes import like
+from fedhaw.rules.passes import like, native
 from fedhaw.rules.updates import mean_update
-
-SecondMoment: TypeAlias = Callable[[Array, Array], Array]
-"""v and Delta^2 -> v', a block of parameters at a time."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +49,33 @@ class AdaptiveState:
         return {}
 
 
-@dataclass(frozen=True)
-class FedAdagrad:
-    """Steps that shorten where a parameter has moved much in all rounds so far.
-
-    Attributes:
-        eta_s: the server's step.
-        tau: what keeps steps finite where little has moved; updates much shorter count for less.
-    """
+class Adaptive(Protocol):
+    """What the three rules share: everything but how the squares are taken in."""
 
     needs: ClassVar[Needs] = "sum"
 
-    eta_s: float = 0.1
-    tau: float = 1e-3
+    @property
+    def eta_s(self) -> float:
+        """The server's step."""
+
+    @property
+    def beta_1(self) -> float:
+        """How much of the mean update stays from round to round."""
+        return 0.0
+
+    @property
+    def tau(self) -> float:
+        """What keeps steps finite where little has moved."""
+
+    def second_moment(self, v: Array, square: Array) -> Array:
+        """The new v, of v and Delta^2, a block of parameters at a time."""
 
     def __post_init__(self) -> None:
-        _check("FedAdagrad", self.eta_s, self.tau)
+        rule = type(self).__name__
+        check_number(rule, "eta_s", self.eta_s, above=0)
+        check_number(rule, "tau", self.tau, above=0)
+        check_number(rule, "beta_1", self.beta_1, at_least=0, below=1)
+        check_number(rule, "beta_2", getattr(self, "beta_2", 0.0), at_least=0, below=1)
 
     def init(self) -> AdaptiveState:
         """The state before the first round."""
@@ -76,11 +83,50 @@ class FedAdagrad:
 
     def aggregate(self, state: AdaptiveState, current: Round) -> tuple[Array, AdaptiveState]:
         """The next global model, (P,), and the moments that scaled its step."""
-        return _step(state, current, self.eta_s, 0.0, self.tau, lambda v, square: v + square)
+        if current.nothing_arrived:
+            return unchanged(current), state
+        w, delta = native(current.global_model), native(mean_update(current, current.shares))
+        before_m, before_v = _begun(w, state.m, 0.0), _begun(w, state.v, self.tau**2)
+        made = [vector_like(current.global_model) for _ in range(3)]
+        m, v, model = map(native, made)
+
+        def part(block: slice) -> None:
+            m[block] = self.beta_1 * before_m[block] + (1 - self.beta_1) * delta[block]
+            v[block] = self.second_moment(before_v[block], delta[block] * delta[block])
+            root = namespace(w).sqrt(v[block])
+            model[block] = w[block] + self.eta_s * m[block] / (root + self.tau)
+
+        each(w, part, vector_blocks(w))
+        m, v, model = made
+        return checked(model, current), AdaptiveState(m, v, current.clients, current.shares)
+
+
+def _begun(w: Array, moment: Array | None, start: float) -> Array:
+    """(P,) a moment where w lies; before the first round its start, which is not stored."""
+    if moment is None:
+        return namespace(w).broadcast_to(like(w, np.full(1, start)), w.shape)
+    return like(w, moment)
 
 
 @dataclass(frozen=True)
-class FedAdam:
+class FedAdagrad(Adaptive):
+    """Steps that shorten where a parameter has moved much in all rounds so far.
+
+    Attributes:
+        eta_s: the server's step.
+        tau: what keeps steps finite where little has moved; updates much shorter count for less.
+    """
+
+    eta_s: float = 0.1
+    tau: float = 1e-3
+
+    def second_moment(self, v: Array, square: Array) -> Array:
+        """The sum of all squares."""
+        return v + square
+
+
+@dataclass(frozen=True)
+class FedAdam(Adaptive):
     """Steps that shorten where a parameter has moved much of late.
 
     Attributes:
@@ -90,31 +136,18 @@ class FedAdam:
         tau: what keeps steps finite where little has moved; updates much shorter count for less.
     """
 
-    needs: ClassVar[Needs] = "sum"
-
     eta_s: float = 0.1
     beta_1: float = 0.9
     beta_2: float = 0.99
     tau: float = 1e-3
 
-    def __post_init__(self) -> None:
-        _check("FedAdam", self.eta_s, self.tau, self.beta_1, self.beta_2)
-
-    def init(self) -> AdaptiveState:
-        """The state before the first round."""
-        return AdaptiveState()
-
-    def aggregate(self, state: AdaptiveState, current: Round) -> tuple[Array, AdaptiveState]:
-        """The next global model, (P,), and the moments that scaled its step."""
-
-        def second(v: Array, square: Array) -> Array:
-            return self.beta_2 * v + (1 - self.beta_2) * square
-
-        return _step(state, current, self.eta_s, self.beta_1, self.tau, second)
+    def second_moment(self, v: Array, square: Array) -> Array:
+        """The fading mean of the squares."""
+        return self.beta_2 * v + (1 - self.beta_2) * square
 
 
 @dataclass(frozen=True)
-class FedYogi:
+class FedYogi(Adaptive):
     """FedAdam whose steps grow back only slowly after a large update.
 
     Attributes:
@@ -124,58 +157,11 @@ class FedYogi:
         tau: what keeps steps finite where little has moved; updates much shorter count for less.
     """
 
-    needs: ClassVar[Needs] = "sum"
-
     eta_s: float = 0.1
     beta_1: float = 0.9
     beta_2: float = 0.99
     tau: float = 1e-3
 
-    def __post_init__(self) -> None:
-        _check("FedYogi", self.eta_s, self.tau, self.beta_1, self.beta_2)
-
-    def init(self) -> AdaptiveState:
-        """The state before the first round."""
-        return AdaptiveState()
-
-    def aggregate(self, state: AdaptiveState, current: Round) -> tuple[Array, AdaptiveState]:
-        """The next global model, (P,), and the moments that scaled its step."""
-
-        def second(v: Array, square: Array) -> Array:
-            return v - (1 - self.beta_2) * square * namespace(square).sign(v - square)
-
-        return _step(state, current, self.eta_s, self.beta_1, self.tau, second)
-
-
-def _check(rule: str, eta_s: float, tau: float, beta_1: float = 0.0, beta_2: float = 0.0) -> None:
-    check_number(rule, "eta_s", eta_s, above=0)
-    check_number(rule, "tau", tau, above=0)
-    check_number(rule, "beta_1", beta_1, at_least=0, below=1)
-    check_number(rule, "beta_2", beta_2, at_least=0, below=1)
-
-
-def _step(
-    state: AdaptiveState,
-    current: Round,
-    eta_s: float,
-    beta_1: float,
-    tau: float,
-    second: SecondMoment,
-) -> tuple[Array, AdaptiveState]:
-    if current.nothing_arrived:
-        return unchanged(current), state
-    w, xp = current.global_model, namespace(current.global_model)
-    delta = mean_update(current, current.shares)
-    # 0 and tau^2, not stored.
-    before_m = xp.broadcast_to(like(w, np.zeros(1)), w.shape) if state.m is None else state.m
-    before_v = xp.broadcast_to(like(w, np.full(1, tau**2)), w.shape) if state.v is None else state.v
-    before_m, before_v = like(w, before_m), like(w, before_v)
-    m, v, model = vector_like(w), vector_like(w), vector_like(w)
-
-    def part(block: slice) -> None:
-        m[block] = beta_1 * before_m[block] + (1 - beta_1) * delta[block]
-        v[block] = second(before_v[block], delta[block] * delta[block])
-        model[block] = w[block] + eta_s * m[block] / (xp.sqrt(v[block]) + tau)
-
-    each(w, part, vector_blocks(w))
-    return checked(model, current), AdaptiveState(m, v, current.clients, current.shares)
+    def second_moment(self, v: Array, square: Array) -> Array:
+        """v, moved towards the new square by a part of it."""
+        return v - (1 - self.beta_2) * square * namespace(square).sign(v - square)

@@ -1,38 +1,54 @@
 """How long vectors are worked on: in blocks that stay in cache, by all cores.
 
 Where the blocks begin depends on the shapes alone, and what they give is taken in their order, so
-that results do not depend on the number of cores.
+that results do not depend on the number of cores. torch's tensors in the processor's memory are
+worked on by NumPy too (`passes.arrays.native`), in the same blocks and by the same threads.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 import array_api_compat
 import numpy as np
 
 from fedhaw.rules.base import Array
-from fedhaw.rules.threads import available_cores, share_out
+from fedhaw.rules.threads import available_cores, one_blas_thread, share_out
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-# What is not finite is looked for afterwards, by `guards.checked`; no warning on the way.
-quietly = np.errstate(over="ignore", invalid="ignore")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def quietly(function: _F) -> _F:
+    """The function without BLAS's threads, and without warnings.
+
+    What is not finite is looked for afterwards, by `guards.checked`.
+    """
+
+    @wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        with one_blas_thread, np.errstate(over="ignore", invalid="ignore"):
+            return function(*args, **options)
+
+    return cast("_F", called)
+
 
 # How many elements to handle at a time: measured, see benchmarks/server_step.py.
-_MATRIX_BLOCK = 1_310_720  # of a matrix, for all cores together
-_THREAD_BLOCK = 327_680  # of a matrix, for one core
+_READ_BLOCK = 1_310_720  # of a matrix that is only read
+_WRITTEN_BLOCK = 327_680  # of a matrix beside which one like it is written
 _VECTOR_BLOCK = 131_072  # of one vector, a few of which are in use at a time
 _DEVICE_BLOCK = 1 << 26  # of anything that is not in the processor's memory
 
-_ONE_CORE = 1 << 23
+_ONE_CORE = 1 << 24
 """Bytes up to which one core does all. The matrix is in cache then, and on a busy machine threads
 that wait for each other cost more than a second core brings."""
 
 
-def column_blocks(W: Array) -> list[slice]:
-    """Blocks of the columns of a matrix, each for all cores together."""
-    return _cut(W.shape[1], _columns(W, _MATRIX_BLOCK))
+def column_blocks(W: Array, written: bool = False) -> list[slice]:
+    """Blocks of the columns of a matrix, smaller where one like it is written beside."""
+    return _cut(W.shape[1], _columns(W, _WRITTEN_BLOCK if written else _READ_BLOCK))
 
 
 def vector_blocks(vector: Array) -> list[slice]:
@@ -41,11 +57,8 @@ def vector_blocks(vector: Array) -> list[slice]:
 
 
 def layer_blocks(layers: Sequence[slice], W: Array) -> list[tuple[int, slice]]:
-    """Blocks of the columns of a matrix, each within one layer, with the layer's number.
-
-    On NumPy a block is for one core; torch spreads it over all.
-    """
-    size = _columns(W, _THREAD_BLOCK if isinstance(W, np.ndarray) else _MATRIX_BLOCK)
+    """Blocks of the columns of a matrix, each within one layer, with the layer's number."""
+    size = _columns(W, _WRITTEN_BLOCK)
     return [
         (index, slice(layer.start + block.start, layer.start + block.stop))
         for index, layer in enumerate(layers)
@@ -53,14 +66,20 @@ def layer_blocks(layers: Sequence[slice], W: Array) -> list[tuple[int, slice]]:
     ]
 
 
+@quietly
 def in_order(
     array: Array, worker: Callable[[], Callable[[_T], _R]], tasks: Sequence[_T]
 ) -> list[_R]:
     """What workers make of the tasks, in order; on NumPy there is one worker a core.
 
-    NumPy runs element-wise work on one core but lets go of the interpreter lock meanwhile. torch
-    spreads each operation over the cores by itself. A small array has one worker on any machine.
+    NumPy lets go of the interpreter lock while it works. A small array has one worker on any
+    machine, and so has one on another device, which spreads its work by itself.
     """
+    spread = isinstance(array, np.ndarray) and array.nbytes > _ONE_CORE
+    cores = min(available_cores(), len(tasks)) if spread else 1
+    if cores == 1:
+        function = worker()
+        return [function(task) for task in tasks]
     results: dict[int, _R] = {}
     waiting = iter(enumerate(tasks))
 
@@ -70,8 +89,7 @@ def in_order(
         for index, task in waiting:
             results[index] = function(task)
 
-    spread = isinstance(array, np.ndarray) and len(tasks) > 1 and array.nbytes > _ONE_CORE
-    share_out(work, available_cores() if spread else 1)
+    share_out(work, cores)
     return [results[index] for index in range(len(tasks))]
 
 

@@ -28,11 +28,11 @@ from fedhaw.rules.base import (
     check_number,
     namespace,
 )
-from fedhaw.rules.blocks import each, layer_blocks
+from fedhaw.rules.blocks import column_blocks, each
 from fedhaw.rules.fedavg import FedAvg, FedAvgState
 from fedhaw.rules.guards import unchanged
 from fedhaw.rules.lengths import shortened_note
-from fedhaw.rules.passes import update_products
+from fedhaw.rules.passes import native, update_products
 
 
 @dataclass(frozen=True)
@@ -113,20 +113,20 @@ class Clipped:
 
 def _shortened(w: Array, W: Array, factors: Vector) -> Array:
     """(K, P) w + factors_k (W_k - w); a copy, for the round's own matrix is the caller's."""
+    shorter = namespace(W).empty_like(W)
+    into, w, W = native(shorter), native(w), native(W)
     xp = namespace(W)
-    shorter = xp.empty_like(W)
 
-    def part(task: tuple[int, slice]) -> None:
-        _, block = task
-        for row, model, factor in zip(shorter, W, factors.tolist(), strict=True):
-            into = row[block]
+    def part(block: slice) -> None:
+        for row, model, factor in zip(into, W, factors.tolist(), strict=True):
+            made = row[block]
             if factor == 1:
-                into[:] = model[block]
+                made[:] = model[block]
             else:
                 # An infinity times 0 is NaN, which the rule within finds and names.
-                xp.subtract(model[block], w[block], out=into)
-                into *= factor
-                into += w[block]
+                xp.subtract(model[block], w[block], out=made)
+                made *= factor
+                made += w[block]
 
-    each(W, part, layer_blocks([slice(0, w.shape[0])], W))
+    each(W, part, column_blocks(W, written=True))
     return shorter

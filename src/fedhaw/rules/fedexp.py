@@ -13,7 +13,7 @@ import numpy as np
 
 from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.passes import combine, update_products
+from fedhaw.rules.passes import blend, combine, subtract, update_products
 
 
 @dataclass(frozen=True)
@@ -62,5 +62,6 @@ class FedExP:
         along, squares = update_products(w, W, p)  # <g_k, mean update> and |g_k|^2
         mean_square = max(float(p @ along), 0.0)
         step = max(1.0, float(p @ squares) / (2 * (mean_square + self.epsilon)))
-        model = checked(w + step * (average - w), current)
+        subtract(average, w)
+        model = checked(blend(1.0, w, step, average), current)
         return model, FedExPState(step, current.clients, p)

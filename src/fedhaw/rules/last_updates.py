@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.rules.base import Client, Round, Vector
-from fedhaw.rules.blocks import in_order, layer_blocks
+from fedhaw.rules.blocks import column_blocks, in_order
 from fedhaw.rules.mapped_rows import empty_row
 from fedhaw.rules.passes import to_numpy
 
@@ -40,13 +40,12 @@ def renewed(
     old = {
         k: known[name] for k, name in enumerate(current.clients) if name in known and of_known[k]
     }
-    change, blocks = np.empty(len(w)), layer_blocks([slice(0, len(w))], W)
+    change, blocks = np.empty(len(w)), column_blocks(W, written=True)
 
-    def worker() -> Callable[[tuple[int, slice]], None]:
-        room = np.empty(blocks[0][1].stop)
+    def worker() -> Callable[[slice], None]:
+        room = np.empty(blocks[0].stop)
 
-        def add(task: tuple[int, slice]) -> None:
-            _, block = task
+        def add(block: slice) -> None:
             sums, part = change[block], room[: block.stop - block.start]
             sums[:] = 0.0
             for k, row in new.items():

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from fedhaw.rules.base import Array, namespace
 from fedhaw.rules.blocks import on_cpu
 
-WORTH_KEEPING = 1 << 20
-"""Bytes below which the allocator of the system has memory at hand anyway."""
+WORTH_KEEPING = 1 << 17
+"""Bytes below which the allocator has memory at hand; above, it may ask the system every time."""
 
 _LENT = ("float32", "float64")
 """The types in which torch takes NumPy's memory for its own."""
@@ -55,7 +55,8 @@ def vector_like(reference: Array) -> Array:
     dtype = str(reference.dtype).removeprefix("torch.")
     if dtype not in _LENT:
         return xp.empty_like(reference)
-    return xp.asarray(np.asarray(Lease(_memory(reference.nbytes), _free.append)).view(dtype))
+    vector = np.asarray(Lease(_memory(reference.nbytes), _free.append)).view(dtype)
+    return vector if isinstance(reference, np.ndarray) else xp.from_numpy(vector)
 
 
 def release() -> None:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from fedhaw.rules.base import Array, namespace
-from fedhaw.rules.blocks import in_order, layer_blocks
+from fedhaw.rules.blocks import column_blocks, in_order
 from fedhaw.rules.memory import vector_like
+from fedhaw.rules.passes import native
 
 
 def mean_of_ranks(W: Array, rows: Sequence[int], first: int, last: int) -> Array:
@@ -23,17 +24,15 @@ def mean_of_ranks(W: Array, rows: Sequence[int], first: int, last: int) -> Array
         first: the lowest rank that counts.
         last: the rank behind the highest that counts.
     """
-    xp, P = namespace(W), W.shape[1]
-    pairs = network(len(rows), first, last)
-    blocks = layer_blocks([slice(0, P)], W)
-    widest = blocks[0][1].stop
     mean, part = vector_like(W[0]), 1 / (last - first)
+    into, W = native(mean), native(W)
+    xp, pairs = namespace(W), network(len(rows), first, last)
+    blocks = column_blocks(W, written=True)
 
-    def worker() -> Callable[[tuple[int, slice]], None]:
-        room = [xp.empty_like(W[0, :widest]) for _ in range(len(rows) + 1)]
+    def worker() -> Callable[[slice], None]:
+        room = [xp.empty_like(W[0, blocks[0]]) for _ in range(len(rows) + 1)]
 
-        def rank(task: tuple[int, slice]) -> None:
-            _, block = task
+        def rank(block: slice) -> None:
             *values, spare = (memory[: block.stop - block.start] for memory in room)
             for value, row in zip(values, rows, strict=True):
                 value[:] = W[row, block]
@@ -41,9 +40,9 @@ def mean_of_ranks(W: Array, rows: Sequence[int], first: int, last: int) -> Array
                 xp.minimum(values[i], values[j], out=spare)
                 xp.maximum(values[i], values[j], out=values[j])
                 values[i], spare = spare, values[i]
-            mean[block] = values[first] * part
+            into[block] = values[first] * part
             for value in values[first + 1 : last]:
-                mean[block] += value * part
+                into[block] += value * part
 
         return rank
 

@@ -5,7 +5,7 @@ function here reads it once, a block of columns at a time, does all it needs whi
 cache, and returns float64 coefficients. Nothing ever copies the matrix.
 """
 
-from fedhaw.rules.passes.arrays import astype, like, to_numpy, to_vector
+from fedhaw.rules.passes.arrays import astype, like, native, to_numpy, to_vector
 from fedhaw.rules.passes.average import combine, combine_updates, inner, softmax, summing_to_one
 from fedhaw.rules.passes.directions import Direction, direction
 from fedhaw.rules.passes.distances import angular_distances, gram, spread, update_products
@@ -28,6 +28,7 @@ __all__ = [
     "is_finite",
     "like",
     "mean_and_angles",
+    "native",
     "non_finite_rows",
     "products",
     "scale_layers",

@@ -24,6 +24,17 @@ def to_numpy(array: Array) -> NDArray[Any]:
     return np.asarray(array.numpy())
 
 
+def native(array: Array) -> Array:
+    """NumPy's view of a tensor in the processor's memory, to read and to write; others as they are.
+
+    torch's threads wait for each other after every operation, NumPy's work is shared out by
+    `blocks`. Tensors of 16 bits are left to torch, which has instructions for them.
+    """
+    if isinstance(array, np.ndarray) or not array_api_compat.is_torch_array(array):
+        return array
+    return array.numpy() if array.device.type == "cpu" and array.itemsize > 2 else array
+
+
 def to_vector(array: Array) -> Vector:
     """A small array of any backend as a float64 NumPy array."""
     return np.asarray(to_numpy(array), dtype=np.float64)

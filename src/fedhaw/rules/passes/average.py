@@ -6,9 +6,9 @@ from collections.abc import Callable
 import numpy as np
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import in_order, layer_blocks, quietly
+from fedhaw.rules.blocks import column_blocks, each, in_order
 from fedhaw.rules.memory import vector_like
-from fedhaw.rules.passes.arrays import like, to_vector
+from fedhaw.rules.passes.arrays import like, native, to_vector
 
 
 def softmax(logits: Vector) -> Vector:
@@ -32,35 +32,42 @@ def summing_to_one(s: Vector, W: Array) -> Array:
     return like(W, np.array(weights))
 
 
-@quietly
 def combine(coefficients: Vector, W: Array) -> Array:
     """(P,) sum_k coefficients_k W_k: one matrix-vector product, one read of W."""
-    row = like(W, coefficients)
-    # From the left, torch makes it a product of matrices, which is slower at this length but the
-    # only form that every processor has for 16-bit numbers.
     if W.itemsize <= 2:
-        return row @ W
-    return namespace(W).matmul(W.T, row, out=vector_like(W[0]))
+        # From the left, torch makes it a product of matrices: the only form that every processor
+        # has for 16-bit numbers.
+        return like(W, coefficients) @ W
+    total = vector_like(W[0])
+    into, W = native(total), native(W)
+    xp, columns, row = namespace(W), W.T, like(W, coefficients)
+
+    def part(block: slice) -> None:
+        xp.matmul(columns[block], row, out=into[block])
+
+    each(W, part, column_blocks(W))
+    return total
 
 
-@quietly
 def inner(W: Array, vector: Array) -> Vector:
     """(K,) <W_k, vector> for every client."""
-    return to_vector(W @ vector)
+    W, vector = native(W), native(vector)
+    parts = in_order(W, lambda: lambda block: W[:, block] @ vector[block], column_blocks(W))
+    return to_vector(sum(parts))
 
 
 def combine_updates(coefficients: Vector, w: Array, W: Array) -> Array:
     """(P,) sum_k coefficients_k (W_k - w), which keeps its digits however small the updates are."""
-    xp, row, total = namespace(W), like(W, coefficients), vector_like(w)
-    blocks = layer_blocks([slice(0, w.shape[0])], W)
+    total = vector_like(w)
+    into, w, W = native(total), native(w), native(W)
+    xp, row, blocks = namespace(W), like(W, coefficients), column_blocks(W, written=True)
 
-    def worker() -> Callable[[tuple[int, slice]], None]:
-        room = xp.empty_like(W[:, blocks[0][1]])
+    def worker() -> Callable[[slice], None]:
+        room = xp.empty_like(W[:, blocks[0]])
 
-        def add(task: tuple[int, slice]) -> None:
-            _, block = task
+        def add(block: slice) -> None:
             updates = room[:, : block.stop - block.start]
-            total[block] = row @ xp.subtract(W[:, block], w[block], out=updates)
+            into[block] = row @ xp.subtract(W[:, block], w[block], out=updates)
 
         return add
 

@@ -6,13 +6,14 @@ through memory, after a look at what rounding could do.
 """
 
 import math
-from typing import NamedTuple, overload
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import column_blocks, quietly
-from fedhaw.rules.passes.arrays import astype, to_vector
+from fedhaw.rules.blocks import column_blocks, in_order, quietly, vector_blocks
+from fedhaw.rules.passes.arrays import astype, native, to_numpy, to_vector
 from fedhaw.rules.passes.average import summing_to_one
 
 
@@ -36,6 +37,9 @@ class Direction(NamedTuple):
 def direction(w: Array, W: Array, s: Vector, U: Array | None, tolerance: float) -> Direction:
     """The direction d = w - sum_j s_j W_j, in one read of W and one of U.
 
+    Where rounding allows it, d is the small difference of long vectors. Otherwise it is formed from
+    updates: exact but slower, for it writes the updates to cache and reads them again.
+
     Args:
         w: (P,) the global model the clients started from.
         W: (K, P) what they sent back.
@@ -43,52 +47,44 @@ def direction(w: Array, W: Array, s: Vector, U: Array | None, tolerance: float) 
         U: (J, P) the previous round's models, near w and in any floating dtype; None for none.
         tolerance: how far off <d, w> and any <d, U_k> may be.
     """
-    weights = summing_to_one(s, W)
-    d = _direction(w, W, weights, U, tolerance)
-    return d if d is not None else _direction(w, W, weights, U)
+    w, W = native(w), native(W)
+    squares = in_order(w, lambda: lambda block: float(w[block] @ w[block]), vector_blocks(w))
+    weights, columns, exact = summing_to_one(s, W), W.T, not _cancels_well(w, squares, tolerance)
+    if U is not None and isinstance(W, np.ndarray):
+        U = to_numpy(U)
+
+    def part(block: slice) -> tuple[float, float, Vector]:
+        w_block = w[block]
+        if exact:
+            minus_d = weights @ (W[:, block] - w_block)
+        else:
+            minus_d = columns[block] @ weights
+            minus_d -= w_block  # in place: a fresh block of memory costs more than the subtraction
+        dot_u = np.zeros(1) if U is None else to_vector(astype(U[:, block], W.dtype) @ minus_d)
+        return float(minus_d @ minus_d), float(minus_d @ w_block), dot_u
+
+    parts = in_order(W, lambda: part, column_blocks(W, written=exact))
+    d_square, minus_dot_w, minus_dot_u = (sum(of) for of in zip(*parts, strict=True))
+    w_square = sum(squares)
+    average_square = w_square + 2 * minus_dot_w + d_square
+    return Direction(-minus_dot_w, -minus_dot_u, _root(w_square), _root(average_square))
 
 
-@overload
-def _direction(w: Array, W: Array, weights: Array, U: Array | None) -> Direction: ...
-@overload
-def _direction(
-    w: Array, W: Array, weights: Array, U: Array | None, tolerance: float
-) -> Direction | None: ...
-def _direction(
-    w: Array, W: Array, weights: Array, U: Array | None, tolerance: float | None = None
-) -> Direction | None:
-    """The same, d as the small difference of long vectors; None if rounding is beyond tolerance.
+def _cancels_well(w: Array, squares: Sequence[float], tolerance: float) -> bool:
+    """Whether d may be a difference of models; `squares` are those of the blocks of w.
 
     Every element of d is then off by about one unit in the last place of w_p, and independent
-    errors add up like a random walk: <d, w> is off by about epsilon sqrt(sum_p w_p^4). Once that is
-    more than the tolerance nothing else is of use and the loop ends. Without a tolerance d is
-    formed from updates: exact but slower, for it writes the updates to cache and reads them again.
+    errors add up like a random walk: <d, w> is off by about epsilon sqrt(sum_p w_p^4).
     """
     epsilon = float(namespace(w).finfo(w.dtype).eps)
-    fourth = dot_w = w_square = d_square = 0.0
-    dot_u = np.zeros(1 if U is None else U.shape[0])
-    for block in column_blocks(W):
-        w_block, W_block = w[block], W[:, block]
-        square = float(w_block @ w_block)
-        if tolerance is None:
-            minus_d = weights @ (W_block - w_block)
-        else:
-            minus_d = weights @ W_block
-            minus_d -= w_block  # in place: a fresh block of memory costs more than the subtraction
-            more = square * square  # no less than the sum of fourth powers
-            if not epsilon * math.sqrt(fourth + more) <= tolerance:
-                squares = w_block * w_block
-                more = float(squares @ squares)
-            fourth += more
-            if not epsilon * math.sqrt(fourth) <= tolerance:
-                return None
-        w_square += square
-        d_square += float(minus_d @ minus_d)
-        dot_w -= float(minus_d @ w_block)
-        if U is not None:
-            dot_u -= to_vector(astype(U[:, block], W.dtype) @ minus_d)
-    average_square = w_square - 2 * dot_w + d_square
-    return Direction(dot_w, dot_u, _root(w_square), _root(average_square))
+    if epsilon * math.sqrt(sum(square * square for square in squares)) <= tolerance:
+        return True  # no less than the sum of fourth powers
+
+    def fourth(block: slice) -> float:
+        powers = w[block] * w[block]
+        return float(powers @ powers)
+
+    return epsilon * math.sqrt(sum(in_order(w, lambda: fourth, vector_blocks(w)))) <= tolerance
 
 
 def _root(square: float) -> float:

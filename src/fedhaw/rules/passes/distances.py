@@ -9,7 +9,7 @@ import numpy as np
 from fedhaw.rules.base import Array, Vector, namespace
 from fedhaw.rules.blocks import in_order, layer_blocks, on_cpu
 from fedhaw.rules.memory import vector_like
-from fedhaw.rules.passes.arrays import astype, like, to_numpy, to_vector
+from fedhaw.rules.passes.arrays import astype, like, native, to_numpy, to_vector
 from fedhaw.rules.passes.average import summing_to_one
 
 
@@ -27,6 +27,7 @@ def update_products(
     Returns:
         (K,) <g_k, g> and (K,) |g_k - scales_k g|^2. The updates live only in cache.
     """
+    w, W = native(w), native(W)
     xp, row = namespace(W), like(W, weights)
     multiples = None if scales is None else like(W, scales)[:, None]
 
@@ -58,31 +59,22 @@ def spread(
         updates; and (P,) the weighted average. It is finite if the first two are. A difference of
         models is as exact as the models are, which is enough where lengths are compared with |w|.
     """
+    average = vector_like(w)
+    into, w, W = native(average), native(w), native(W)
     xp, K = namespace(W), W.shape[0]
     both = xp.stack([summing_to_one(of, W) for of in (weights, np.full(K, 1 / K))])
-    average = vector_like(w)
 
     def measured(block: slice, room: Array) -> tuple[Array, ...]:
         w_block, W_block = w[block], W[:, block]
         # NumPy's BLAS would copy the block for a product of matrices.
         update, centre = (row @ W_block for row in both) if xp is np else both @ W_block
-        average[block] = update
+        into[block] = update
         update -= w_block
         lengths = (w_block @ w_block)[None], (update @ update)[None]
-        return *lengths, _squared_distances(xp, W_block, centre, room)
+        return *lengths, _squares(xp.subtract(W_block, centre, out=room))
 
     sums = sums_by_layer(W, layers, measured)
     return sums[:, 0], sums[:, 1], sums[:, 2:], average
-
-
-def _squared_distances(xp: Any, rows: Array, centre: Array, room: Array) -> Array:
-    """(K,) |rows_k - centre|^2."""
-    if xp is np:
-        return _squares(np.subtract(rows, centre, out=room))
-    # Row by row: torch spreads a vector over the cores in the same way for a difference and for a
-    # product, so that each finds what it wrote in its own cache.
-    apart = room[0]
-    return xp.stack([xp.sub(row, centre, out=apart) @ apart for row in rows])
 
 
 def _squares(rows: Array) -> Array:
@@ -129,7 +121,7 @@ def gram(w: Array, W: Array) -> tuple[Vector, Vector, float]:
         of updates, and of their sums, are arithmetic on these. Not finite where an update is not,
         or where it is too long for the square.
     """
-    if on_cpu(W):  # NumPy knows that the matrix is symmetric
+    if on_cpu(W):  # NumPy has 16-bit numbers in wide ones too
         w, W = to_numpy(w), to_numpy(W)
     xp, K = namespace(W), W.shape[0]
     # Distances are differences of these numbers. Not every device has float64, but all have

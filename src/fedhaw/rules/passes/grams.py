@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import in_order, on_cpu, quietly
+from fedhaw.rules.blocks import in_order, quietly
 from fedhaw.rules.memory import vector_like
-from fedhaw.rules.passes.arrays import astype, like, to_numpy, to_vector
+from fedhaw.rules.passes.arrays import astype, like, native, to_vector
 from fedhaw.rules.passes.average import combine, combine_updates, summing_to_one
 from fedhaw.rules.passes.distances import sums_by_layer
 from fedhaw.rules.passes.vectors import subtract
@@ -89,12 +89,13 @@ def sampled_columns(W: Array) -> list[slice]:
 
 
 def _of_all_columns(w: Array, W: Array, weights: Vector) -> tuple[Array, Angles]:
-    xp, row, K = namespace(W), like(W, weights), int(W.shape[0])
     mean = vector_like(w)
+    into, w, W = native(mean), native(w), native(W)
+    xp, row, K = namespace(W), like(W, weights), int(W.shape[0])
 
     def measured(block: slice, room: Array) -> tuple[Array, ...]:
         updates = xp.subtract(W[:, block], w[block], out=room)
-        mean[block] = row @ updates
+        into[block] = row @ updates
         return _products(updates, w[block])
 
     (sums,) = sums_by_layer(W, [slice(0, w.shape[0])], measured)
@@ -102,8 +103,7 @@ def _of_all_columns(w: Array, W: Array, weights: Vector) -> tuple[Array, Angles]
 
 
 def _of_blocks(w: Array, W: Array, blocks: list[slice]) -> Angles:
-    if on_cpu(W):  # NumPy knows that the matrix of products is symmetric
-        w, W = to_numpy(w), to_numpy(W)
+    w, W = native(w), native(W)
     xp, K = namespace(W), int(W.shape[0])
     width = blocks[0].stop - blocks[0].start
     count = TOGETHER // width

@@ -5,23 +5,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import each, in_order, layer_blocks, quietly, vector_blocks
+from fedhaw.rules.blocks import each, in_order, layer_blocks, vector_blocks
 from fedhaw.rules.memory import vector_like
-from fedhaw.rules.passes.arrays import astype
+from fedhaw.rules.passes.arrays import astype, native
 
 
-@quietly
 def dot(a: Array, b: Array) -> float:
     """<a, b>, summed in float64 over blocks."""
-    return float(sum(float(a[block] @ b[block]) for block in vector_blocks(a)))
+    a, b = native(a), native(b)
+    return sum(in_order(a, lambda: lambda block: float(a[block] @ b[block]), vector_blocks(a)))
 
 
-@quietly
 def products(*vectors: Array) -> Vector:
     """(n, n) inner products of n vectors with each other; vectors named twice are read once."""
     place: dict[int, int] = {}
     different = [place.setdefault(id(vector), len(place)) for vector in vectors]
-    read = [vectors[different.index(i)] for i in range(len(place))]
+    read = [native(vectors[different.index(i)]) for i in range(len(place))]
     xp, pairs = namespace(*read), list(zip(*np.tril_indices(len(read)), strict=True))
 
     def part(block: slice) -> list[float]:
@@ -41,6 +40,7 @@ def products(*vectors: Array) -> Vector:
 
 def subtract(x: Array, y: Array) -> None:
     """The difference x - y, written over x, by all cores."""
+    x, y = native(x), native(y)
 
     def part(block: slice) -> None:
         x[block] -= y[block]
@@ -51,9 +51,10 @@ def subtract(x: Array, y: Array) -> None:
 def blend(a: float, x: Array, b: float, y: Array) -> Array:
     """(P,) a x + b y, by all cores; what is in between never leaves the cache."""
     sums = vector_like(x)
+    into, x, y = native(sums), native(x), native(y)
 
     def part(block: slice) -> None:
-        sums[block] = a * x[block] + b * y[block]
+        into[block] = a * x[block] + b * y[block]
 
     each(x, part, vector_blocks(x))
     return sums
@@ -65,13 +66,14 @@ def stride(w: Array, before: Array, delta: Array, beta: float, scale: float) -> 
     In one read of every vector, by all cores.
     """
     model = vector_like(w)
+    into, w, before, moved = native(model), native(w), native(before), native(delta)
 
     def part(block: slice) -> None:
-        velocity = delta[block]
+        velocity = moved[block]
         if beta:
             velocity += beta * before[block]
-        model[block] = scale * w[block]
-        model[block] += scale * velocity
+        into[block] = scale * w[block]
+        into[block] += scale * velocity
 
     each(w, part, vector_blocks(w))
     return delta, model
@@ -79,6 +81,7 @@ def stride(w: Array, before: Array, delta: Array, beta: float, scale: float) -> 
 
 def scale_layers(model: Array, layers: Sequence[slice], factors: Vector) -> None:
     """The product of each layer of a model and its factor, in place."""
+    model = native(model)
 
     def scale(task: tuple[int, slice]) -> None:
         index, block = task
