@@ -1,6 +1,8 @@
 # Everything runs in .venv, which the first target that needs it makes.
 PYTHON ?= python3
 BIN := .venv/bin
+# Three at a time on two cores: tests of real servers mostly wait.
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow coverage lint docs wheel bench clean
@@ -12,13 +14,13 @@ demo: .venv/sim ## compare seven rules on real digits; ends with a table, a pict
 	$(BIN)/fedhaw compare --out fedhaw-runs/demo
 
 test: .venv/dev ## the whole test-suite, under ten minutes on two cores
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+	$(PYTEST)
 
 test-slow: .venv/dev ## reproductions and long soaks
 	$(BIN)/pytest -m slow
 
 coverage: .venv/dev ## the whole test-suite, and which lines it ran, with a floor
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow" --cov
+	$(PYTEST) --cov
 
 lint: .venv/dev ## style, types, the direction of imports and the workflows
 	$(BIN)/ruff check .

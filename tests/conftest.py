@@ -21,6 +21,11 @@ collect_ignore = (
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, lest one of them is left over when everything else is done."""
+    items.sort(key=lambda item: item.get_closest_marker("system") is None)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with whole data sets, beside the checkout; CI has it."""

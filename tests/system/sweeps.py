@@ -11,6 +11,8 @@ from typing import Any
 
 SWEEP = ["compare", "--rules", "fedavg,fedhaw", "--seeds", "2", "--checkpoint-every", "4"]
 SWEEP += ["--train-samples", "2500"]
+ROUNDS = 20
+WHOLE = ["--rounds", str(ROUNDS)]
 
 
 def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
@@ -42,7 +44,7 @@ def rounds(folder: Path) -> list[int]:
 
 
 def several_under_way(folder: Path) -> bool:
-    return sum(5 <= done < 30 for done in rounds(folder)) >= 2
+    return sum(5 <= done < ROUNDS for done in rounds(folder)) >= 2
 
 
 def workers_of(parent: int) -> list[int]:

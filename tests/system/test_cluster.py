@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.sweeps import outcome, rounds, several_under_way, start, wait_for
+from tests.system.sweeps import ROUNDS, WHOLE, outcome, rounds, several_under_way, start, wait_for
 
 pytest.importorskip("distributed", reason="needs the extra cluster")
 pytestmark = pytest.mark.system
@@ -64,20 +64,20 @@ def _address(where: Path) -> str:
 def test_a_dead_workers_run_is_taken_over_by_another(
     tmp_path: Path, cluster: Cluster, one_at_a_time: dict[str, Any]
 ) -> None:
-    sweep = start(tmp_path / "a", "--rounds", "30", "--jobs", "2", "--cluster", cluster.address)
+    sweep = start(tmp_path / "a", *WHOLE, "--jobs", "2", "--cluster", cluster.address)
     wait_for(lambda: several_under_way(tmp_path))
     cluster.workers[0].kill()
     _, said = sweep.communicate(timeout=300)
     assert sweep.returncode == 0, said
     assert "Traceback" not in said
     assert outcome(tmp_path / "a") == one_at_a_time
-    assert "fedhaw, seed 1: round 30 of 30" in said
+    assert f"fedhaw, seed 1: round {ROUNDS} of {ROUNDS}" in said
 
 
 def test_runs_stop_when_nobody_waits_for_them_and_go_on_later(
     tmp_path: Path, cluster: Cluster, one_at_a_time: dict[str, Any]
 ) -> None:
-    sweep = start(tmp_path / "a", "--rounds", "30", "--cluster", cluster.address)
+    sweep = start(tmp_path / "a", *WHOLE, "--cluster", cluster.address)
     wait_for(lambda: several_under_way(tmp_path))
     os.killpg(sweep.pid, signal.SIGINT)
     _, said = sweep.communicate(timeout=60)
@@ -91,8 +91,8 @@ def test_runs_stop_when_nobody_waits_for_them_and_go_on_later(
         return rounds(tmp_path) == before
 
     wait_for(still)
-    assert min(rounds(tmp_path)) < 30, "the runs went on to their ends"
-    again = start(tmp_path / "a", "--rounds", "30", "--cluster", cluster.address)
+    assert min(rounds(tmp_path)) < ROUNDS, "the runs went on to their ends"
+    again = start(tmp_path / "a", *WHOLE, "--cluster", cluster.address)
     _, said = again.communicate(timeout=300)
     assert again.returncode == 0, said
     assert outcome(tmp_path / "a") == one_at_a_time

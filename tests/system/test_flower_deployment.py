@@ -151,21 +151,21 @@ def test_a_supervised_run_whose_server_is_killed_is_started_again(
 def test_server_killed_and_resumed(three_nodes: Any, tmp_path: Path) -> None:
     if "node2" not in three_nodes.processes:
         three_nodes.start_node(2)
-    three_nodes.run(flower.APP, rounds=3, out=tmp_path)
+    three_nodes.run(flower.APP, rounds=2, out=tmp_path)
     three_nodes.wait_for(lambda: len(flower.records(tmp_path)) >= 2, "a round", 120)
     three_nodes.kill("link", signal.SIGKILL)  # and with it the ServerApp
     done = len(flower.records(tmp_path)) - 1
-    assert done < 3
+    assert done < 2
     for k in range(3):
         three_nodes.kill(f"node{k}")
 
     three_nodes.start_link()
     for k in (2, 0, 1):
         three_nodes.start_node(k)
-    three_nodes.run(flower.APP, rounds=3, out=tmp_path)
-    three_nodes.wait_for(lambda: flower.finished(tmp_path), "the other rounds", 120)
-    w, weights = expected(3, {})
+    three_nodes.run(flower.APP, rounds=2, out=tmp_path)
+    three_nodes.wait_for(lambda: flower.finished(tmp_path), "the other round", 120)
+    w, weights = expected(2, {})
     np.testing.assert_array_equal(load_file(tmp_path / "checkpoint.safetensors")["model"], w)
     rounds = [r for r in flower.records(tmp_path) if r["kind"] == "round"]
-    assert [record["round"] for record in rounds] == [0, 1, 2]
+    assert [record["round"] for record in rounds] == [0, 1]
     assert [record["weights"] for record in rounds] == weights
