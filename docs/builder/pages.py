@@ -81,7 +81,7 @@ class Stage:
             part = _LINK.sub(lambda m: m[1] + self._target(m[2], file, place) + m[3], part)
             part = _MATH_LINE.sub(lambda m: _displayed(m[1]), part)
             # In a span, since Markdown would make a block of <math> at the beginning of a line.
-            return _INLINE_MATH.sub(lambda m: f"<span>{convert(m[1])}</span>", part)
+            return _INLINE_MATH.sub(lambda m: f"<span>{_mathml(m[1], 'inline')}</span>", part)
 
         def fence(indent: str, language: str, content: str, whole: str) -> str:
             if language.strip() != "math":
@@ -129,7 +129,13 @@ class Stage:
 
 
 def _displayed(formula: str) -> str:
-    return f'<div class="math">{convert(formula.strip(), display="block")}</div>'
+    return f'<div class="math">{_mathml(formula.strip(), "block")}</div>'
+
+
+def _mathml(formula: str, display: str) -> str:
+    # A prime in a superscript is small already, and would be made small again.
+    prime = "&#x02032;</m"
+    return convert(formula, display=display).replace(f"<mi>{prime}", f'<mi class="prime">{prime}')
 
 
 def _shown(file: Path) -> str:
