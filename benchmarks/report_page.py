@@ -12,6 +12,7 @@ slowed down four times and a connection of 9 Mbit/s that answers after 60 ms.
 
 import argparse
 import functools
+import shutil
 import statistics
 import subprocess
 import sys
@@ -110,7 +111,8 @@ def browsing() -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as profile:
         for flag in [*FLAGS.split(), f"--user-data-dir={profile}"]:
             options.add_argument(flag)
-        browser = webdriver.Chrome(options=options)
+        service = webdriver.ChromeService(shutil.which("chromedriver"))
+        browser = webdriver.Chrome(options=options, service=service)
         try:
             yield browser
         finally:
