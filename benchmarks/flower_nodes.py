@@ -69,10 +69,10 @@ def replies(messages: list[Message], server_round: int) -> list[Message]:
 
 def timed(part: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
     """What a part of a round gives, as a list where it is many things, and how long it took."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     made = part(*arguments)
     made = list(made) if isinstance(made, Iterable) and not isinstance(made, tuple) else made
-    return made, time.perf_counter() - begin
+    return made, time.process_time() - begin
 
 
 def measure(nodes: int) -> dict[str, dict[str, list[float]]]:

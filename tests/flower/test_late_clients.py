@@ -64,7 +64,8 @@ def test_it_counts_a_round_later_and_fades(flower: SimpleNamespace, arrays: Arra
     assert bias(result) - start == pytest.approx(first + second + third, rel=1e-5)
     assert server.reports[0].lost.keys() == {"node 4"}
     assert server.reports[1].lost == {}
-    assert server.reports[1].note == "client 4: its update of round 1 came late and counts 0.9"
+    said = f"client 4: its update of round 1 came late and counts {FADE:.2g}"
+    assert server.reports[1].note == said
     assert [result.train_metrics_clientapp[t]["clients-late"] for t in (1, 2, 3)] == [0, 1, 0]
 
 

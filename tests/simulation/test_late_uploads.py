@@ -37,7 +37,7 @@ def test_it_counts_when_it_comes_by_its_age(run: Any) -> None:
     assert far == pytest.approx(5 - 3 / 4 + FADE**2 / 4, rel=1e-5)
     assert history.lost.tolist() == [0, 1, 1, 0, 0]
     notes = [record.note for record in history.records]
-    assert notes[3] == "client 2: its update of round 1 came late and counts 0.81"
+    assert notes[3] == f"client 2: its update of round 1 came late and counts {FADE**2:.2g}"
     assert [note for t, note in enumerate(notes) if t != 3] == [None] * 4
 
 
@@ -62,7 +62,7 @@ def test_who_was_not_drawn_counts_too(run: Any) -> None:
     far, history = moved(run, LateUplink(1.0, 1.0), cohort=2, rounds=8, seed=3)
     late = [record for record in history.records if record.note]
     assert any(len(record.weights) > 2 for record in late)
-    assert all("came late and counts 0.9" in str(record.note) for record in late)
+    assert all(f"came late and counts {FADE:.2g}" in str(record.note) for record in late)
     assert far > 0
 
 

@@ -41,20 +41,16 @@ def ask(
 
     If that leaves nobody, all are asked: sparing everybody would save nothing and burn rounds.
     """
-    until = {node: roster.paused_until(node, server_round) for node in cohort}
-    if all(until.values()):
-        until = dict.fromkeys(cohort)
+    paused, group = roster.paused(server_round), str(server_round)
+    if all(node in paused for node in cohort):
+        paused = {}
     ttl = None if deadline is None else deadline + CLOCK_DIFFERENCE
     asked = [
-        Question(node, Message(content_for(node), node, kind, ttl=ttl, group_id=str(server_round)))
+        Question(node, Message(content_for(node), node, kind, ttl=ttl, group_id=group))
         for node in cohort
-        if until[node] is None
+        if node not in paused
     ]
-    spared = [
-        Question(node, None, silent_before(again))
-        for node, again in until.items()
-        if again is not None
-    ]
+    spared = [Question(n, None, silent_before(paused[n])) for n in cohort if n in paused]
     return asked, spared
 
 
@@ -81,6 +77,7 @@ class Recruiter:
     examples_key: str
     _started: bool = False
     _called: set[int] = field(default_factory=set)
+    _last: tuple[list[int], list[str], list[int]] = ([], [], [])
 
     def wait_for_all(self, nodes: int) -> None:
         """A wait for at least so many nodes before the next round, as if it were the first."""
@@ -116,7 +113,11 @@ class Recruiter:
         self.roster.forget_absent(nodes)
         if self.roll_call:
             self._call(grid, nodes)
-        return sorted(nodes, key=lambda node: (order(self.roster.name(node)), node))
+        names = list(map(self.roster.name, nodes))
+        if (nodes, names) != self._last[:2]:  # they seldom change
+            ordered = [node for _, node in sorted(zip(map(order, names), nodes, strict=True))]
+            self._last = nodes, names, ordered
+        return list(self._last[2])
 
     def _waited_for(self, grid: Grid, wanted: int) -> list[int]:
         """The nodes that are there, once they are as many as wanted or the time is up."""
@@ -142,13 +143,11 @@ class Recruiter:
         return [nodes[place] for place in sorted(np.argpartition(lots, size - 1)[:size])]
 
     def _nodes(self, grid: Grid) -> list[int]:
-        found: list[int] = []
-        for node in grid.get_nodes():
-            found.append(node.node_id)
-            # Only nodes that an administrator registered with their key have a name.
-            if name := getattr(node, "name", ""):
-                self.roster.registered[node.node_id] = name
-        return found
+        nodes = list(grid.get_nodes())
+        # Only nodes that an administrator registered with their key have a name.
+        named = {node.node_id: name for node in nodes if (name := getattr(node, "name", ""))}
+        self.roster.registered.update(named)
+        return [node.node_id for node in nodes]
 
     def _call(self, grid: Grid, nodes: Sequence[int]) -> None:
         """Each new node's client, asked for once; apps without a query function need not say."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
@@ -34,8 +34,7 @@ REPLY_LIMIT = 4.0
 """How many times as large as the model a reply may be unless the app says otherwise."""
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """A node of the cohort with what it was sent, or with the reason why it was sent nothing.
 
     Attributes:

@@ -35,9 +35,9 @@ class LateReplies:
     rounds: int
     open: dict[str, Overdue] = field(default_factory=dict)
 
-    def nodes(self) -> dict[int, int]:
-        """Who still owes a reply, and the round it was asked in."""
-        return {overdue.node: overdue.asked for overdue in self.open.values()}
+    def nodes(self) -> list[int]:
+        """Who still owes a reply."""
+        return list({overdue.node: None for overdue in self.open.values()})
 
     def close(
         self,

@@ -9,6 +9,7 @@ for as long as its heartbeat gets through now and then.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from fedhaw.flower.examples import believed
 
@@ -16,6 +17,7 @@ LONGEST_PAUSE = 16
 """Rounds; a node that never answers is still asked once in so many."""
 
 
+@lru_cache(maxsize=65_536)
 def order(name: str) -> tuple[int, int, str]:
     """The sort key of a client's name: whole numbers by value, then texts."""
     return (0, int(name), name) if name.isdecimal() else (1, 0, name)
@@ -57,8 +59,8 @@ class Roster:
 
     def name(self, node: int) -> str:
         """The client a node speaks for, as far as is known."""
-        known = self.bound_to(node) or self.clients.get(node)
-        return known if known is not None else unknown_client(node)
+        bound = None if self.bound is None else self.bound_to(node)
+        return bound or self.clients.get(node) or unknown_client(node)
 
     def bound_to(self, node: int) -> str | None:
         """The client an authenticated node is bound to; None when it is bound to none."""
@@ -110,10 +112,9 @@ class Roster:
         """Those of the nodes that did not leave the last question they were asked unanswered."""
         return [node for node in nodes if node not in self._misses]
 
-    def paused_until(self, node: int, server_round: int) -> int | None:
-        """The round in which the node is to be asked again; None when it may be asked now."""
-        until = self._pause_until.get(node, 0)
-        return until if until > server_round else None
+    def paused(self, server_round: int) -> dict[int, int]:
+        """The nodes that are spared, and the round in which each is to be asked again."""
+        return {node: until for node, until in self._pause_until.items() if until > server_round}
 
     def absent(self, present: Iterable[int], since: int) -> dict[int, str]:
         """Clients that took part in a round from `since` on and that no present node speaks for.
@@ -124,13 +125,11 @@ class Roster:
         Returns:
             By the node that spoke for it last, each client's name.
         """
-        here = {self.name(node) for node in present}
-        speakers = {client: node for node, client in self.clients.items()}
-        return {
-            speakers[client]: client
-            for client, last in self.heard.items()
-            if client not in here and last >= since and client in speakers
-        }
+        name = self.clients.get if self.bound is None else self.name
+        missing = self.heard.keys() - set(map(name, present))
+        gone = {client for client in missing if self.heard[client] >= since}
+        speakers = {client: node for node, client in self.clients.items() if client in gone}
+        return {node: client for client, node in speakers.items()}
 
     def forget_absent(self, present: Iterable[int]) -> None:
         """A node that Flower no longer lists has left: should it return, it is asked at once."""

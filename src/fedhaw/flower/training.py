@@ -127,12 +127,13 @@ class Training:
         self.absent = len(missing)
         # A draw is of those who are there; where all are asked, the absent are lost.
         of_the_round = [*asked, *spared, *(missing if settings.fraction_train == 1 else [])]
-        known = {question.node for question in of_the_round}
-        owing = [Question(n, None, drawn=False) for n in self.late.nodes() if n not in known]
-        self.questions = sorted(
-            [*of_the_round, *owing],
-            key=lambda question: (order(self.roster.name(question.node)), question.node),
-        )
+        owing = self.late.nodes()
+        if owing:
+            known = {question.node for question in of_the_round}
+            owing = [node for node in owing if node not in known]
+        self.questions = [*of_the_round, *(Question(node, None, drawn=False) for node in owing)]
+        if len(self.questions) > len(asked):  # who is asked is in order already
+            self.questions.sort(key=lambda q: (order(self.roster.name(q.node)), q.node))
         size = sum(len(array.data) for array in arrays.values())
         self._bytes_sent = size * len(asked)
         log.info(

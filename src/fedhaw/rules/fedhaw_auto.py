@@ -33,6 +33,7 @@ numbers but P of them are ratios of lengths and cosines.
 - share: a replayed update is stale; the less arrives, the less of it may add up.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
   replayed, and v, in which it still is, starts afresh.
+- Of more than REMEMBERED clients in a round nobody is judged.
 - Until a verdict is reached, which takes rounds, nobody shouts: an update more than LONG times as
   long as the round's median, or more for a client with more data, counts as one of that length.
 
@@ -57,8 +58,9 @@ from fedhaw.rules.passes import (
     mean_and_angles,
     products,
     stride,
+    update_products,
 )
-from fedhaw.rules.trust import Evidence
+from fedhaw.rules.trust import REMEMBERED, Evidence
 
 RATE = 0.3
 OFFSET = 0.2
@@ -166,10 +168,15 @@ class FedHAWAuto:
             return unchanged(current), state
         w, W = current.global_model, current.client_models
         # The row of a lost upload holds w: it adds nothing to the mean of the updates.
-        fresh, angles = mean_and_angles(w, W, s)
+        angles = None
+        if len(s) > REMEMBERED:  # K x K numbers would soon be more than the models
+            fresh, squares = combine_updates(s, w, W), update_products(w, W, s)[1]
+        else:
+            fresh, angles = mean_and_angles(w, W, s)
+            squares = np.diag(angles.gram)
         share, too_long = float(s[current.received].sum()), np.zeros(len(s), dtype=bool)
         if self.without != "trust":
-            shortening = _shortening(current, angles)
+            shortening = _shortening(current, squares)
             too_long = shortening < 1
             if too_long.any():
                 s = s * shortening
@@ -182,7 +189,7 @@ class FedHAWAuto:
 
         before = fresh if state.velocity is None else like(fresh, state.velocity)
         inner = products(w, fresh, before, delta)
-        held = not (np.isfinite(inner).all() and np.isfinite(angles.gram).all())
+        held = not (np.isfinite(inner).all() and np.isfinite(squares).all())
         if held:
             checked(fresh, current)
             learnt = _Coefficients(0.0, state.theta, 0.0, state.start)
@@ -196,7 +203,7 @@ class FedHAWAuto:
             note = (
                 "an update is too large for its square; FedHAW-auto learnt nothing from the round"
             )
-        elif self.without != "trust":
+        elif self.without != "trust" and angles is not None:
             evidence = evidence.after(*_compared(current, angles))
             note = _note(state.distrusted, evidence.outsiders)
         shortened = [name for name, long in zip(current.clients, too_long, strict=True) if long]
@@ -268,9 +275,9 @@ def _weights(state: FedHAWAutoState, current: Round) -> Vector:
     return trusted / trusted.sum() if trusted.any() else trusted
 
 
-def _shortening(current: Round, angles: Angles) -> Vector:
+def _shortening(current: Round, squares: Vector) -> Vector:
     """(K,) factors that bring updates which are far too long to the usual length; 1 for others."""
-    lengths, examples = np.sqrt(np.diag(angles.gram)), current.shares
+    lengths, examples = np.sqrt(squares), current.shares
     moved = current.received & (lengths > 0) & (examples > 0)
     if np.count_nonzero(moved) < MAJORITY or not np.isfinite(lengths).all():
         return np.ones(len(lengths))
