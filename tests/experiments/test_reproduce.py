@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from fedhaw.experiments.job import Event
 from fedhaw.experiments.letter import LetterConditions
 from fedhaw.experiments.reproduce import ReproducePlan, reproduce
 from fedhaw.experiments.server_time import Timing, server_time_table, server_times
-from fedhaw.reports import to_markdown
+from fedhaw.history import HistoryError
+from fedhaw.reports import keep_histories, to_markdown
 
 
 @pytest.fixture
@@ -49,6 +52,25 @@ def test_our_numbers_are_those_of_the_histories(plan: ReproducePlan, tmp_path: P
         lines = (folder / f"seed-{seed}" / "history.jsonl").read_text().splitlines()
         values.append(json.loads(lines[1 + 2])["evaluation"]["accuracy/authors"])
     assert cell.ours.mean == pytest.approx(50 * sum(values))
+
+
+def test_a_table_is_made_of_kept_histories_without_data_or_runs(
+    plan: ReproducePlan, tmp_path: Path
+) -> None:
+    (whole,) = reproduce(plan)
+    kept = tmp_path / "kept"
+    keep_histories([tmp_path / "runs"], kept)
+    fewer = (("rounds", 5), ("train_samples", 1000), ("data_dir", str(tmp_path)))
+    conditions = LetterConditions("tiny", changes=fewer, kept=kept)
+    again = replace(plan, conditions=conditions, out=tmp_path / "again")
+    (made,) = reproduce(again)
+    assert to_markdown(made.shown()) == to_markdown(whole.shown())
+    shutil.rmtree(kept / "mnist-tiny" / "alpha0.1-pe0.5-fedprox" / "fedhaw-auto")
+    (less,) = reproduce(again)
+    assert {result.cell.row for result in less.results} == {"FedProx", "FedProx+HAW"}
+    shutil.rmtree(kept)
+    with pytest.raises(HistoryError, match="kept has no history of MNIST"):
+        list(reproduce(again))
 
 
 def test_finished_cells_are_not_run_again(plan: ReproducePlan) -> None:

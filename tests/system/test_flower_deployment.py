@@ -82,6 +82,24 @@ def test_equals_the_simulator(three_nodes: Any, tmp_path: Path) -> None:
     assert not any(record.get("note") for record in flower.records(tmp_path))
 
 
+@pytest.mark.slow
+def test_a_node_that_is_killed_and_restarted_starts_afresh_and_is_named(
+    three_nodes: Any, tmp_path: Path
+) -> None:
+    """What it remembered was in the node that is gone; the others go on from theirs."""
+    three_nodes.run(EXAMPLE, rounds=9, out=tmp_path, round_deadline=30.0, client_update="scaffold")
+    three_nodes.wait_for(lambda: len(flower.records(tmp_path)) >= 3, "two rounds", 180)
+    three_nodes.kill("node1", signal.SIGKILL)
+    three_nodes.start_node(1)
+    three_nodes.wait_for(lambda: flower.finished(tmp_path), "the other rounds", 400)
+    rounds = [r for r in flower.records(tmp_path) if r["kind"] == "round"]
+    forgot = [r["note"] for r in rounds if "has lost what it remembered" in (r.get("note") or "")]
+    assert len(forgot) == 1, rounds
+    assert "client 1 " in forgot[0]
+    assert "starts afresh" in forgot[0]
+    assert rounds[-1]["lost"] == {}
+
+
 def test_garbage_and_everybody_lost_and_a_node_killed_in_mid_round(
     three_nodes: Any, tmp_path: Path
 ) -> None:

@@ -32,6 +32,8 @@ EXAMPLES = """Examples:
   fedhaw reproduce no-tuning --data mnist-5k --scale small
 
   fedhaw reproduce any-client --data-dir data --scale small
+
+  fedhaw reproduce any-client --scale small --kept docs/reproduction
 """
 
 Name = TypeVar("Name", bound=str)
@@ -93,6 +95,10 @@ def reproduce(
             show_default=True,
         ),
     ] = Path("fedhaw-runs/reproduce"),
+    kept: Annotated[
+        Path | None,
+        flag.option("Folder of kept histories to make the tables of; nothing is run."),
+    ] = None,
     as_json: flag.Json = False,
 ) -> None:
     """Reproduce the letter's tables and figure, ours beside its number in every cell.
@@ -110,12 +116,15 @@ def reproduce(
     _one_of("target", target, TARGETS)
     if input_scale is not None and target in BEYOND:
         raise typer.BadParameter(f"{target} is always matched", param_hint="--input-scale")
+    if kept is not None and target in ("no-tuning", "server-time", "all"):
+        raise typer.BadParameter(f"{target} is not made of kept histories", param_hint="--kept")
     names = _data(data, target)
     sharing, given = flag.sharing_of(given)
     conditions = LetterConditions(
         _one_of("--scale", scale, RUN_SIZES),
         None if input_scale is None else _one_of("--input-scale", input_scale, INPUT_SCALES),
         tuple(given.items()),
+        kept,
     )
     numbers = None if seeds is None else parse_seeds(seeds)
     if target in BEYOND:

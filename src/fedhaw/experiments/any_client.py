@@ -66,7 +66,8 @@ class AnyClientPlan:
         """One run."""
         federation = self._base.with_(alpha=0.1, loss_rate=loss_rate, seed=seed, **CLIENTS[client])
         place = f"{client.lower().replace(' ', '-')}-pe{loss_rate:g}"
-        folder = self.out / "runs" / f"any-client-{self.conditions.size}" / place / rule
+        runs = self.conditions.runs(self.out)
+        folder = runs / f"any-client-{self.conditions.size}" / place / rule
         label = f"{client} {title_of(rule)} p_e {loss_rate:g}"
         recipe = with_rule(federation, DATA, rule)
         return Job(label, recipe, folder / f"seed-{seed}", f"{client} + {title_of(rule)}")
@@ -137,7 +138,8 @@ def any_client(
     Raises:
         FedhawError: something cannot be used; see `run_sweep`.
     """
-    run_sweep(plan.jobs, watch, sharing)
+    if plan.conditions.kept is None:
+        run_sweep(plan.jobs, watch, sharing)
     accuracy = np.array(
         [
             [

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from fedhaw.data.scales import InputScale
@@ -103,11 +104,17 @@ class LetterConditions:
         size: "full", the letter's own, or one of the smaller versions.
         input_scale: of CIFAR-10's images; None: "matched" (MNIST: both scales).
         changes: further keys for every recipe, such as device and data_dir.
+        kept: folder of kept histories that tables are made of; None: they are run.
     """
 
     size: RunSize = "full"
     input_scale: InputScale | None = None
     changes: tuple[tuple[str, object], ...] = ()
+    kept: Path | None = None
+
+    def runs(self, out: Path) -> Path:
+        """The folder of all runs, where `out` is that of everything."""
+        return self.kept or out / "runs"
 
 
 @cache

@@ -6,7 +6,7 @@ tables. A table is written as soon as its runs are there.
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +22,11 @@ from fedhaw.experiments.letter import (
 )
 from fedhaw.experiments.letter import letter_table as cells_of
 from fedhaw.experiments.recipe import Recipe
-from fedhaw.experiments.running import load_data
 from fedhaw.experiments.sharing import Sharing
 from fedhaw.experiments.sweep import run_sweep
 from fedhaw.experiments.verdict import FLOOR, Verdict, verdict
 from fedhaw.files import write_text
-from fedhaw.history import History
+from fedhaw.history import History, HistoryError
 from fedhaw.reports import (
     Column,
     Spread,
@@ -86,7 +85,8 @@ class ReproducePlan:
             name = PROX_ROWS[rule]
         scale = settings["input_scale"]
         own = rule if scale == "matched" else f"{rule}-{scale}"
-        folder = self.out / "runs" / f"{table.data}-{self.conditions.size}" / place / own
+        runs = self.conditions.runs(self.out)
+        folder = runs / f"{table.data}-{self.conditions.size}" / place / own
         return Job(
             f"{table.data} {place} {own}",
             recipe.with_(seed=seed),
@@ -164,21 +164,25 @@ def reproduce(
 ) -> Iterator[Reproduction]:
     """A run of what has not finished yet; yields each table once it is complete and written.
 
+    Nothing is run where histories were kept; a table then has the runs that are there.
+
     Args and errors are those of `run_sweep`, with a plan in place of its jobs.
     """
     seen: set[Path] = set()
     for table in plan.letter_tables:
         jobs = [job for job in plan.jobs_of(table) if job.folder not in seen]
-        run_sweep(jobs, watch, sharing)
+        if plan.conditions.kept is None:
+            run_sweep(jobs, watch, sharing)
         seen.update(job.folder for job in jobs)
         yield _write(plan, table)
 
 
-def notice_of(table: LetterTable) -> str:
+def _notice(table: LetterTable, histories: Iterable[History]) -> str:
     """How the runs of a table differ from the letter's, in words; "" when they do not."""
     parts = [table.notice] if table.notice else []
     recipe = table.cells[0].recipe
-    here = len(load_data(recipe).y_train)
+    clients = next(iter(histories)).run.clients.values()
+    here = sum(client.examples for client in clients)
     whole = letter()["settings"][table.data]["letter_samples"]
     if here < whole and recipe.settings["train_samples"] is None:
         what = "features" if table.data == "dogs" else "images"
@@ -190,8 +194,16 @@ def notice_of(table: LetterTable) -> str:
 
 
 def _write(plan: ReproducePlan, table: LetterTable) -> Reproduction:
-    notice = notice_of(table)
-    results = tuple(_result(plan, table, cell) for cell in table.cells)
+    histories = {
+        job.folder: History.read(job.folder)
+        for job in plan.jobs_of(table)
+        if plan.conditions.kept is None or job.folder.exists()
+    }
+    if not histories:
+        raise HistoryError(f"{plan.conditions.kept} has no history of {table.title}.")
+    notice = _notice(table, histories.values())
+    found = (_result(plan, table, cell, histories) for cell in table.cells)
+    results = tuple(r for r in found if r.ours.seeds or plan.conditions.kept is None)
     base = plan.out / f"{table.name}-{table.data}-{plan.conditions.size}"
     shown = _shown(table, notice, results)
     contents = {
@@ -206,18 +218,24 @@ def _write(plan: ReproducePlan, table: LetterTable) -> Reproduction:
         # The runs whose own input scale is the one reported; the others repeat FedLAW's.
         recipes = {c.recipe.fingerprint(): c.recipe for c in table.cells if _is_own_scale(c)}
         folders = [plan.job(table, r, seed).folder for r in recipes.values() for seed in plan.seeds]
-        report = write_report(folders, base, title=table.title, notice=notice or None)
+        there = [folder for folder in folders if folder in histories]
+        report = write_report(there, base, title=table.title, notice=notice or None)
         paths += report.paths
     return Reproduction(table, notice, results, paths)
 
 
-def _result(plan: ReproducePlan, table: LetterTable, cell: LetterCell) -> Result:
-    values = []
+def _result(
+    plan: ReproducePlan, table: LetterTable, cell: LetterCell, histories: Mapping[Path, History]
+) -> Result:
     accuracy = ACCURACY if _is_own_scale(cell) else measured(f"{ACCURACY.key}/{cell.input_scale}")
-    for seed in plan.seeds:
-        history = History.read(plan.job(table, cell.recipe, seed).folder)
-        values.append(100 * float(accuracy.read(history)[cell.round_index]))
-    ours = Spread.of(values)
+    folders = (plan.job(table, cell.recipe, seed).folder for seed in plan.seeds)
+    ours = Spread.of(
+        [
+            100 * float(accuracy.read(histories[folder])[cell.round_index])
+            for folder in folders
+            if folder in histories
+        ]
+    )
     return Result(cell, ours, verdict(ours.mean, ours.std, cell.letter))
 
 
@@ -227,12 +245,11 @@ def _is_own_scale(cell: LetterCell) -> bool:
 
 def _shown(table: LetterTable, notice: str, results: tuple[Result, ...]) -> Table:
     by_place = {(result.cell.row, result.cell.column): result.text for result in results}
+    rows = dict.fromkeys(result.cell.row for result in results)
     seeds = max(result.ours.seeds for result in results)
     return Table(
         (Column("Rule"), *(Column(column) for column in table.columns)),
-        tuple(
-            (row, *(by_place.get((row, column)) for column in table.columns)) for row in table.rows
-        ),
+        tuple((row, *(by_place.get((row, column)) for column in table.columns)) for row in rows),
         title=table.title,
         notice=notice or None,
         notes=(
