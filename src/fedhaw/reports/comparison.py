@@ -90,6 +90,10 @@ class Group:
             self._values[metric.key] = np.stack([metric.read(run) for run in self.runs])
         return self._values[metric.key]
 
+    def has(self, metric: Metric) -> bool:
+        """Whether any seed has a value of the metric in any round."""
+        return bool(np.isfinite(self.values(metric)).any())
+
     def per_round(self, metric: Metric) -> tuple[Vector, Vector]:
         """(T,) the mean over seeds and (T,) the spread, NaN where there are no two seeds."""
         values = self.values(metric)
@@ -206,11 +210,7 @@ class Comparison:
         return self._known((*self.measured, CLIENT_LOSS, *self.learnt, *COSTS))
 
     def _known(self, metrics: Iterable[Metric]) -> tuple[Metric, ...]:
-        return tuple(
-            metric
-            for metric in metrics
-            if any(np.isfinite(group.values(metric)).any() for group in self.groups)
-        )
+        return tuple(m for m in metrics if any(group.has(m) for group in self.groups))
 
     @property
     def said(self) -> tuple[str, ...]:
@@ -221,6 +221,13 @@ class Comparison:
     def loses_uploads(self) -> bool:
         """Whether any upload was lost in any run."""
         return any(np.nansum(group.values(LOST)) > 0 for group in self.groups)
+
+    @property
+    def loses_alike(self) -> bool:
+        """Whether all rules saw the same losses, as they should, as far as each of them got."""
+        lost = [group.per_round(LOST)[0] for group in self.groups]
+        longest = max(lost, key=len, default=np.empty(0))
+        return all(np.array_equal(one, longest[: len(one)], equal_nan=True) for one in lost)
 
     @property
     def same_split(self) -> bool:

@@ -107,7 +107,7 @@ def draw_all(comparison: Comparison, notice: str | None = None) -> tuple[Picture
 
 def draw_accuracy(comparison: Comparison) -> Figure | None:
     """Accuracy after each round with a band over seeds; below it, how many uploads were lost."""
-    measured = [g for g in comparison.groups if np.isfinite(g.values(ACCURACY)).any()]
+    measured = [group for group in comparison.groups if group.has(ACCURACY)]
     if not measured:
         return None
     lossy = comparison.loses_uploads
@@ -159,7 +159,7 @@ def draw_weights(comparison: Comparison) -> Figure | None:
 def draw_learnt(comparison: Comparison, name: str) -> Figure | None:
     """What rules learnt under a name; beside it, for rules with a list of it, each number."""
     number = learnt(name)[0]
-    scalar = [g for g in comparison.groups if np.isfinite(g.values(number)).any()]
+    scalar = [group for group in comparison.groups if group.has(number)]
     listed = [g for g in comparison.groups if _lists(g, name).size]
     panels = bool(scalar) + len(listed)
     if not panels:
@@ -233,13 +233,11 @@ def _draw_band(axes: Axes, group: Group, style: Style, metric: Metric = ACCURACY
 
 def _draw_losses(axes: Axes, comparison: Comparison) -> None:
     """Bars where all rules saw the same losses, as they should; lines where they did not."""
-    lines = {group.label: group.per_round(LOST)[0] for group in comparison.groups}
     longest = max(comparison.groups, key=lambda group: len(group.rounds))
-    everywhere = lines[longest.label]
-    alike = all(np.array_equal(line, everywhere[: len(line)]) for line in lines.values())
-    if alike and len(everywhere) <= MOST_BARS:
+    everywhere = longest.per_round(LOST)[0]
+    if comparison.loses_alike and len(everywhere) <= MOST_BARS:
         axes.bar(longest.rounds, everywhere, width=0.8, color=LOSSES, zorder=3)
-    elif alike:
+    elif comparison.loses_alike:
         shown = telling_rounds(everywhere[None])
         axes.fill_between(
             longest.rounds[shown], everywhere[shown], step="mid", color=LOSSES, linewidth=0
@@ -247,7 +245,7 @@ def _draw_losses(axes: Axes, comparison: Comparison) -> None:
     else:
         style_of = styles(comparison)
         for group in comparison.groups:
-            line, colour = lines[group.label], style_of[group.label].light
+            line, colour = group.per_round(LOST)[0], style_of[group.label].light
             shown = telling_rounds(line[None])
             axes.step(group.rounds[shown], line[shown], where="mid", color=colour, lw=1)
     many = any(len(group.runs) > 1 for group in comparison.groups)

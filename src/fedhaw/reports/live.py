@@ -16,7 +16,7 @@ from fedhaw.history import FILE_NAME, History, HistoryError, HistoryFollower, fi
 from fedhaw.loss_reasons import UPLINK
 from fedhaw.reports.comparison import Comparison, compare
 from fedhaw.reports.metrics import duration
-from fedhaw.reports.page import parts, to_live_page
+from fedhaw.reports.page import parts, to_page
 from fedhaw.reports.page_data import page_data
 from fedhaw.reports.tables import Table, comparison_table
 from fedhaw.rules.registry import title_of
@@ -69,7 +69,8 @@ class LivePage:
     def page(self) -> str:
         """The whole page, as it is now."""
         news = self._look()
-        return to_live_page(news.comparison, news.table, self._title, news.live, news.version)
+        live = news.live, news.version
+        return to_page(news.comparison, news.table, self._title, live=live)
 
     def news(self, seen: int) -> dict[str, Any] | None:
         """What a page that shows version `seen` has to change; None if nothing."""

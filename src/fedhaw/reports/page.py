@@ -19,7 +19,7 @@ from fedhaw.reports.page_data import page_data
 from fedhaw.reports.table_formats import to_html
 from fedhaw.reports.tables import Table
 
-SCRIPTS = ("uplot.min.js", "plots.js", "page.js")
+SCRIPTS: tuple[str, ...] = ("uplot.min.js", "plots.js", "page.js")
 
 MOST_SAID = 12
 """What servers said beyond so many sentences is counted and not shown."""
@@ -31,6 +31,7 @@ def to_page(
     title: str,
     notice: str | None = None,
     files_beside: Sequence[str] = (),
+    live: tuple[str, int] | None = None,
 ) -> str:
     """The whole page.
 
@@ -40,22 +41,27 @@ def to_page(
         title: of the page.
         notice: a banner above everything.
         files_beside: relative addresses of files to offer for download.
+        live: for the page of a server that watches runs, which it asks for what is new: HTML on the
+            runs that go on, and the version of what is shown.
     """
-    return _filled(comparison, table, title, notice, files_beside, SCRIPTS)
-
-
-def to_live_page(comparison: Comparison, table: Table, title: str, live: str, version: int) -> str:
-    """The page of a server that watches runs; it asks the server for what is new.
-
-    Args:
-        comparison: the runs.
-        table: their numbers.
-        title: of the page.
-        live: HTML on the runs that go on.
-        version: of what the page shows, by which the server knows what is new.
-    """
-    section = f'<div id="live" class="card" data-version="{version}">{live}</div>'
-    return _filled(comparison, table, title, None, (), (*SCRIPTS, "live.js"), section)
+    section, names = "", SCRIPTS
+    if live is not None:
+        section = f'<div id="live" class="card" data-version="{live[1]}">{live[0]}</div>'
+        names = (*SCRIPTS, "live.js")
+    scripts = [_inline_script(_asset(name)) for name in names]
+    return Template(_asset("page.html")).substitute(
+        **parts(comparison, table, files_beside),
+        hashes=" ".join(map(_checksum, scripts)),
+        connect="'self'" if live else "'none'",
+        css=_asset("uplot.min.css") + _asset("page.css"),
+        title=html.escape(title),
+        notice=f'<p class="notice" role="note">{html.escape(notice)}</p>' if notice else "",
+        live=section,
+        data=_inline_json(page_data(comparison)),
+        # The library's licence asks to go with every copy.
+        scripts=f"<!--\n{_asset('uplot.LICENSE')}\n-->\n"
+        + "\n".join(f"<script>{script}</script>" for script in scripts),
+    )
 
 
 def parts(comparison: Comparison, table: Table, files_beside: Sequence[str] = ()) -> dict[str, str]:
@@ -69,31 +75,6 @@ def parts(comparison: Comparison, table: Table, files_beside: Sequence[str] = ()
         "settings": _settings(comparison),
         "footer": _footer(comparison, files_beside),
     }
-
-
-def _filled(
-    comparison: Comparison,
-    table: Table,
-    title: str,
-    notice: str | None,
-    files_beside: Sequence[str],
-    names: Sequence[str],
-    live: str = "",
-) -> str:
-    scripts = [_inline_script(_asset(name)) for name in names]
-    return Template(_asset("page.html")).substitute(
-        **parts(comparison, table, files_beside),
-        hashes=" ".join(map(_checksum, scripts)),
-        connect="'self'" if live else "'none'",
-        css=_asset("uplot.min.css") + _asset("page.css"),
-        title=html.escape(title),
-        notice=f'<p class="notice" role="note">{html.escape(notice)}</p>' if notice else "",
-        live=live,
-        data=_inline_json(page_data(comparison)),
-        # The library's licence asks to go with every copy.
-        scripts=f"<!--\n{_asset('uplot.LICENSE')}\n-->\n"
-        + "\n".join(f"<script>{script}</script>" for script in scripts),
-    )
 
 
 def _asset(name: str) -> str:

@@ -43,7 +43,7 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
         "lastRound": longest,
         "metrics": [_metric(comparison, metric, longest) for metric in comparison.metrics],
         "lost": LOST.key if comparison.loses_uploads else None,
-        "lostAlike": _lost_alike(comparison),
+        "lostAlike": comparison.loses_alike,
         "thinned": f"Drawn are about {MOST_ROUNDS} of {longest:,} rounds, those with the highest "
         "and lowest values among them; the table is made of all."
         if longest > MOST_ROUNDS
@@ -78,9 +78,9 @@ def _notation(notation: Notation) -> dict[str, int | None]:
 
 
 def _series(group: Group, metric: Metric, shown: NDArray[np.int64]) -> dict[str, object] | None:
-    values = group.values(metric)
-    if not np.isfinite(values).any():
+    if not group.has(metric):
         return None
+    values = group.values(metric)
     factor = metric.notation.factor
     mean, spread = (part[shown] * factor for part in group.per_round(metric))
     seeds = [_numbers(row[shown] * factor) for row in values] if len(values) > 1 else None
@@ -97,14 +97,6 @@ def _spans_decades(comparison: Comparison, metric: Metric) -> bool:
     means = [group.mean(metric).mean for group in comparison.groups]
     positive = [mean for mean in means if mean > 0]
     return metric in (SERVER, TRAIN) and bool(positive) and max(positive) > 100 * min(positive)
-
-
-def _lost_alike(comparison: Comparison) -> bool:
-    """Whether all rules saw the same losses, as they should."""
-    lost = [group.per_round(LOST)[0] for group in comparison.groups]
-    return all(
-        np.array_equal(one[: len(lost[0])], lost[0][: len(one)], equal_nan=True) for one in lost
-    )
 
 
 def _clients(comparison: Comparison) -> list[dict[str, object]]:
