@@ -6,12 +6,12 @@ the clients its mean, its worst and its spread, as fairness is usually reported.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
 
-from fedhaw.history import finite
+from fedhaw.history import RoundRecord, finite
 from fedhaw.models import EvaluationMetric, Evaluator
 from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines.threads import one_thread
@@ -20,19 +20,6 @@ from fedhaw.simulation.federation import Federation
 
 MOST_CLIENTS = 100
 """With more clients than these, only mean, worst and spread are written down."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What was measured.
-
-    Attributes:
-        evaluation: by name, what is known of the model as a whole.
-        client_accuracy: by client, the accuracy on its own samples; empty for many clients.
-    """
-
-    evaluation: Mapping[str, float]
-    client_accuracy: Mapping[str, float]
 
 
 class ModelEvaluation:
@@ -62,17 +49,18 @@ class ModelEvaluation:
             # A function that fails must fail before the first round, not after it.
             self._on_test_set(federation.initial_model)
 
-    def __call__(self, model: Tensor) -> Measured:
-        """What is measured of a model, (P,)."""
+    def __call__(self, model: Tensor, record: RoundRecord) -> RoundRecord:
+        """A round's record with what is measured of its new model, (P,)."""
         with one_thread():
             evaluation, by_client = self._on_test_set(model), self._at_clients(model)
         if by_client:
             values = np.array(list(by_client.values()))
             over_clients = {"mean": values.mean(), "worst": values.min(), "spread": values.std()}
             evaluation |= {f"client_accuracy/{name}": v for name, v in over_clients.items()}
-        return Measured(
-            finite(evaluation.keys(), evaluation.values()),
-            by_client if len(by_client) <= MOST_CLIENTS else {},
+        return replace(
+            record,
+            evaluation=finite(evaluation.keys(), evaluation.values()),
+            client_accuracy=by_client if len(by_client) <= MOST_CLIENTS else {},
         )
 
     def _on_test_set(self, model: Tensor) -> dict[str, float]:

@@ -132,10 +132,7 @@ class Loop:
             _log_failures(t, lost)
             record = self._record(t, cohort, reports, lost, progress.state, beside, said)
             if (t + 1) % settings["evaluate_every"] == 0 or t + 1 == rounds:
-                seen = self.evaluate(w)
-                record = replace(
-                    record, evaluation=seen.evaluation, client_accuracy=seen.client_accuracy
-                )
+                record = self.evaluate(w, record)
             clock.lap("evaluate")
 
             progress.model, progress.next_round = w, t + 1
