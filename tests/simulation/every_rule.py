@@ -1,5 +1,6 @@
-"""A rule of every kind that keeps something between two rounds, for the tiny federation."""
+"""A rule of every kind that keeps something between two rounds, and whether two runs are one."""
 
+from dataclasses import replace
 from typing import Any
 
 from suite import FORMULAS
@@ -19,6 +20,7 @@ from fedhaw import (
     FedVARP,
     FedYogi,
 )
+from fedhaw.history import History, RoundRecord
 
 RULES: dict[str, Any] = {
     "fedavg": FedAvg(),
@@ -38,3 +40,13 @@ RULES: dict[str, Any] = {
     "fedawa": FedAWA(),
     "clipped-fedhaw": Clipped(FedHAW(0.1, 1e-2, 1e-1)),
 }
+
+
+def without_times(history: History) -> list[RoundRecord]:
+    return [replace(record, seconds={}) for record in history.records]
+
+
+def same(a: History, b: History) -> bool:
+    assert a.model is not None
+    assert b.model is not None
+    return without_times(a) == without_times(b) and a.model.tobytes() == b.model.tobytes()

@@ -6,14 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from tests.checkpoints import first_format
-from tests.simulation.every_rule import RULES
+from tests.simulation.every_rule import RULES, same, without_times
 
 from fedhaw import (
     FedAvg,
@@ -52,16 +52,6 @@ def stop_after(round_index: int) -> Callable[[RoundRecord], None]:
             raise Stop
 
     return callback
-
-
-def without_times(history: History) -> list[RoundRecord]:
-    return [replace(record, seconds={}) for record in history.records]
-
-
-def same(a: History, b: History) -> bool:
-    assert a.model is not None
-    assert b.model is not None
-    return without_times(a) == without_times(b) and a.model.tobytes() == b.model.tobytes()
 
 
 def stored(folder: Path) -> list[str]:

@@ -1,11 +1,10 @@
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
-from tests.simulation.every_rule import RULES
+from tests.simulation.every_rule import RULES, same, without_times
 from torch import Tensor, nn
 
 import fedhaw
@@ -27,16 +26,6 @@ from fedhaw.simulation.run import simulate
 from fedhaw.simulation.stand_ins import LastModels
 
 Simulate = Callable[..., History]
-
-
-def without_times(history: History) -> list[RoundRecord]:
-    return [replace(record, seconds={}) for record in history.records]
-
-
-def same(a: History, b: History) -> bool:
-    assert a.model is not None
-    assert b.model is not None
-    return without_times(a) == without_times(b) and a.model.tobytes() == b.model.tobytes()
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)

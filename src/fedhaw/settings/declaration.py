@@ -215,11 +215,10 @@ class Settings(TypedDict, total=False):
     ]
     precision: Annotated[
         Literal["float32", "bfloat16"],
-        Setting(
-            help="In which precision the model's products are formed; its parameters and the "
+        _training(
+            "In which precision the model's products are formed; its parameters and the "
             "server's sums are float32 in any case.",
-            default="float32",
-            panel="Training",
+            "float32",
             later=True,
         ),
     ]
