@@ -57,8 +57,7 @@ class RecipeFolder:
                 f"{self.path} holds a run, but no {RECIPE_NAME} that says which; choose another "
                 "folder or remove it."
             )
-        wanted = {"format": FORMAT, "recipe": recipe.described(), "data": _identity(dataset)}
-        wanted = json.loads(json.dumps(wanted, default=list))
+        wanted = _wanted(recipe, dataset)
         if stored is not None:
             self._refuse_others(stored, wanted)
         if stored != wanted:
@@ -73,8 +72,7 @@ class RecipeFolder:
         stored = self._stored()
         if stored is None or not self.history.exists():
             return False
-        wanted = {"recipe": recipe.described(), "data": _identity(dataset)}
-        self._refuse_others(stored, json.loads(json.dumps(wanted, default=list)))
+        self._refuse_others(stored, _wanted(recipe, dataset))
         return has_ended(self.history, recipe.settings["rounds"])
 
     def _stored(self) -> dict[str, Any] | None:
@@ -134,11 +132,14 @@ def _in_words(name: str, theirs: str, ours: str) -> str:
     return f"with {name} = {theirs}, not {ours}"
 
 
-def _identity(dataset: Dataset) -> dict[str, object]:
-    """Enough to notice that another file was found under the same name."""
-    return {
+def _wanted(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
+    """What is noted in the folder; of the data, enough to notice another file of the same name."""
+    data = {
         "name": dataset.name,
-        "train": list(dataset.x_train.shape),
-        "test": list(dataset.x_test.shape),
+        "train": dataset.x_train.shape,
+        "test": dataset.x_test.shape,
         "classes": dataset.classes,
     }
+    noted = {"format": FORMAT, "recipe": recipe.described(), "data": data}
+    as_read: dict[str, Any] = json.loads(json.dumps(noted, default=list))
+    return as_read

@@ -19,6 +19,7 @@ hopeless in itself.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -74,9 +75,10 @@ class Scores:
         hits = [np.flatnonzero(row >= target) for row in self.accuracy]
         return [float(hit[0] + 1) for hit in hits if hit.size]
 
-    def diverged(self, chance: float) -> NDArray[np.bool_]:
-        """(S,) whether each seed did."""
-        return np.asarray((self.final < CHANCES * chance) | ~np.isfinite(self.loss).all(axis=1))
+    def diverged(self, chance: float) -> set[int]:
+        """The seeds that did."""
+        bad = (self.final < CHANCES * chance) | ~np.isfinite(self.loss).all(axis=1)
+        return set(compress(self.seeds, bad))
 
 
 @dataclass(frozen=True)
@@ -137,15 +139,6 @@ class CellScores:
 
     def diverged(self, contender: str, reference: str) -> bool:
         """Whether a contender did on some seed on which the reference did not."""
-        safe = dict(
-            zip(
-                self.scores[reference].seeds,
-                ~self.scores[reference].diverged(self.chance),
-                strict=True,
-            )
-        )
-        own = self.scores[contender]
-        return any(
-            bad and safe.get(seed, False)
-            for seed, bad in zip(own.seeds, own.diverged(self.chance), strict=True)
-        )
+        other = self.scores[reference]
+        safe = set(other.seeds) - other.diverged(self.chance)
+        return bool(self.scores[contender].diverged(self.chance) & safe)

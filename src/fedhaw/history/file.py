@@ -56,12 +56,8 @@ def history_in(path: str | os.PathLike[str]) -> Path:
     place = Path(path)
     if not place.is_dir():
         return place
-    compressed = place / COMPRESSED_NAME
-    return (
-        compressed
-        if compressed.exists() and not (place / FILE_NAME).exists()
-        else place / FILE_NAME
-    )
+    plain, compressed = place / FILE_NAME, place / COMPRESSED_NAME
+    return compressed if compressed.exists() and not plain.exists() else plain
 
 
 def find_histories(folders: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
