@@ -27,23 +27,12 @@ FORMAT = "fedhaw-checkpoint"
 VERSION = 2
 
 _DTYPES: dict[np.dtype[Any], str] = {
-    np.dtype(kind): name
-    for kind, name in (
-        (np.float64, "F64"),
-        (np.float32, "F32"),
-        (np.float16, "F16"),
-        (ml_dtypes.bfloat16, "BF16"),
-        (np.int64, "I64"),
-        (np.int32, "I32"),
-        (np.int16, "I16"),
-        (np.int8, "I8"),
-        (np.uint64, "U64"),
-        (np.uint32, "U32"),
-        (np.uint16, "U16"),
-        (np.uint8, "U8"),
-        (np.bool_, "BOOL"),
-    )
+    np.dtype(f"{kind.lower()}{size}"): f"{kind}{8 * size}"
+    for kind, sizes in (("F", (2, 4, 8)), ("I", (1, 2, 4, 8)), ("U", (1, 2, 4, 8)))
+    for size in sizes
 }
+_DTYPES |= {np.dtype(np.bool_): "BOOL", np.dtype(ml_dtypes.bfloat16): "BF16"}
+"""What safetensors calls each type."""
 
 
 def write(path: str | os.PathLike[str], parts: Parts) -> None:
