@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from fedhaw.cli import options as flag
 from fedhaw.cli.exits import interruptible
-from fedhaw.rules.registry import OF_THE_LETTER, UnknownRule, find
+from fedhaw.rules.registry import DEFAULT, OF_THE_LETTER, UnknownRule, find
 from fedhaw.settings import SETTINGS, SWEEP_SETTINGS
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ EXAMPLES = """Examples:
   fedhaw compare --rules fedavg,my_rule.py:MyRule --rule-option myrule.beta=0.5
 """
 
-DEFAULT_RULES = ",".join((*OF_THE_LETTER, "fedhaw-auto"))
+DEFAULT_RULES = ",".join((*OF_THE_LETTER, DEFAULT))
 
 
 @flag.with_settings(*(name for name in SETTINGS if name != "seed"), *SWEEP_SETTINGS)

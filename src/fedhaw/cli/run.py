@@ -7,6 +7,7 @@ import typer
 
 from fedhaw.cli import options as flag
 from fedhaw.cli.compare import describe
+from fedhaw.rules.registry import DEFAULT
 from fedhaw.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def run(
     rule: Annotated[
         str | None,
         flag.option(
-            "The server rule, or your own, file.py:Name. Default fedhaw-auto.",
+            f"The server rule, or your own, file.py:Name. Default {DEFAULT}.",
             flag.FEDERATION,
             autocompletion=flag.complete_rules,
         ),

@@ -28,7 +28,7 @@ from fedhaw.description import version
 from fedhaw.errors import shown
 from fedhaw.experiments.catalogue import Family, entries, filled_options, options, try_options
 from fedhaw.names import UnknownName, fingerprint, is_reference
-from fedhaw.rules.registry import UnknownRule, find
+from fedhaw.rules.registry import DEFAULT, UnknownRule, find
 from fedhaw.rules.table import RuleEntry
 from fedhaw.settings import (
     SETTINGS,
@@ -54,7 +54,7 @@ class RuleChoice:
         options: the fields of the rule's dataclass.
     """
 
-    name: str = "fedhaw-auto"
+    name: str = DEFAULT
     options: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod

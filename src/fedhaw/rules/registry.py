@@ -19,6 +19,9 @@ RULES = {entry.name: entry for entry in TABLE}
 
 OF_THE_LETTER = tuple(entry.name for entry in TABLE if entry.of_the_letter)
 
+DEFAULT = "fedhaw-auto"
+"""The rule of whoever names none."""
+
 _NAME_OF = {entry.cls: entry.name for entry in TABLE}
 
 
