@@ -125,7 +125,7 @@ def test_who_is_shortened_is_named(
     flower: SimpleNamespace, arrays: ArrayRecord, settings: dict[str, Any]
 ) -> None:
     clients = {n: flower.moving(str(n), 0.1) for n in range(4)} | {9: flower.moving("liar", 0.8)}
-    strategy = RuleStrategy(fraction_evaluate=0.0, **settings)
+    strategy = RuleStrategy(fraction_evaluate=0.0, length_limit=10, **settings)
     strategy.start(flower.Grid(clients), arrays, num_rounds=1)
     assert strategy.reports[0].note == "shortened the update of client 'liar'"
 

@@ -41,7 +41,9 @@ class Monitor:
         self._round = gauge("round", "The last round that was finished, counted from 1")
         self._rounds = gauge("rounds", "How many rounds the run is to have")
         self._seconds = gauge("seconds", "How long a part of the last round took", "part")
-        self._clients = gauge("clients", "How many clients were asked, lost, late, absent", "what")
+        self._clients = gauge(
+            "clients", "How many clients were asked, lost, refused and so on", "what"
+        )
         self._weight = gauge("weight", "A client's weight in the last model", "client")
         self._learnt = gauge("learnt", "What the rule learnt", "name", "client")
         self._measured = gauge("measured", "How good the last model is", "name")

@@ -30,7 +30,7 @@ from fedhaw.flower.intake import REPLY_LIMIT
 from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.monitor import monitor_at
-from fedhaw.flower.protection import beside_of, left_of, protected
+from fedhaw.flower.protection import LENGTH_LIMIT, beside_of, left_of, protected
 from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import StrategySettings
@@ -38,7 +38,6 @@ from fedhaw.flower.training import Training
 from fedhaw.history import RoundRecord, finite
 from fedhaw.late import ROUNDS as LATE_ROUNDS
 from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
-from fedhaw.rules.lengths import LIMIT
 from fedhaw.rules.private import Privacy, Private
 from fedhaw.settings import InvalidSetting
 from fedhaw.uplink import Uplink
@@ -145,7 +144,7 @@ class RuleStrategy(Strategy):
         too_few_nodes: TooFew = "stop",
         late_rounds: int = LATE_ROUNDS,
         forget_after: int = 20,
-        length_limit: float = LIMIT,
+        length_limit: float = LENGTH_LIMIT,
         examples_limit: float = EXAMPLES_LIMIT,
         max_examples: float | None = None,
         client_update: "ClientUpdate | None" = None,

@@ -29,10 +29,9 @@ C = TypeVar("C", bound=Hashable)
 
 LIMIT = 10.0
 """Above what honest clients of one federation differ by, and far below what divergence gives: on
-the letter's MNIST federation nobody is refused (tests/simulation/test_letter.py), and on 24 kinds
-of federations of 30 rounds (benchmarks/honest_lengths.py) nobody whose training did not diverge.
-With 5 honest clients would be refused: near the end of training some go 6.8 times as far as the
-others, with updates that all are short."""
+the letter's MNIST federation nobody is refused (tests/simulation/test_letter.py). Near the end of
+training, when all updates are short, some honest ones are 6.8 times as long as usual
+(benchmarks/honest_lengths.py)."""
 
 MAJORITY = 3
 """Fewest clients of whom a median says what is usual."""
