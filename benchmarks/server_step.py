@@ -19,6 +19,8 @@ import multiprocessing
 import os
 import resource
 import statistics
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,23 +127,15 @@ def beside_others(backend: str, turns: int) -> tuple[dict[str, float], dict[str,
 @contextmanager
 def spinning(count: int) -> Iterator[None]:
     """So many processes that never wait."""
-    context = multiprocessing.get_context("spawn")
-    others = [context.Process(target=spin, daemon=True) for _ in range(count)]
-    for other in others:
-        other.start()
-    time.sleep(2)  # until all have started
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(count)]
+    time.sleep(1)  # until all have started
     try:
         yield
     finally:
         for other in others:
             other.kill()
-            other.join()
-
-
-def spin() -> None:
-    """Work without end."""
-    while True:
-        pass
+            other.wait()
 
 
 def models(K: int, P: int, move: float = MOVE) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -19,7 +19,16 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Needs, Round, Vector, check_number, namespace
+from fedhaw.rules.base import (
+    Array,
+    Client,
+    LearnsNothing,
+    Needs,
+    Round,
+    Vector,
+    check_number,
+    namespace,
+)
 from fedhaw.rules.blocks import each, vector_blocks
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.memory import vector_like
@@ -28,7 +37,7 @@ from fedhaw.rules.updates import mean_update
 
 
 @dataclass(frozen=True)
-class AdaptiveState:
+class AdaptiveState(LearnsNothing):
     """The two moments of the mean update.
 
     Attributes:
@@ -42,11 +51,6 @@ class AdaptiveState:
     v: Array | None = None
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the rule learnt, by name."""
-        return {}
 
 
 class Adaptive(Protocol):

@@ -40,6 +40,7 @@ __all__ = [
     "InvalidClientModel",
     "InvalidRound",
     "InvalidRule",
+    "LearnsNothing",
     "Metrics",
     "Needs",
     "Round",
@@ -138,6 +139,15 @@ class State(Protocol):
     @property
     def metrics(self) -> Metrics:
         """What the rule learnt in that round, by name; empty for a rule that learns nothing."""
+
+
+class LearnsNothing:
+    """The state of a rule that learns no numbers."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name: nothing."""
+        return {}
 
 
 S = TypeVar("S", bound=State)

@@ -23,20 +23,20 @@ from fedhaw.rules.base import (
     Metrics,
     Round,
     Rule,
-    State,
     Vector,
     check_number,
     namespace,
 )
 from fedhaw.rules.blocks import column_blocks, each
-from fedhaw.rules.fedavg import FedAvg, FedAvgState
+from fedhaw.rules.fedavg import FedAvg
 from fedhaw.rules.guards import unchanged
 from fedhaw.rules.lengths import shortened_note
 from fedhaw.rules.passes import native, update_products
+from fedhaw.rules.within import StateAround
 
 
 @dataclass(frozen=True)
-class ClippedState:
+class ClippedState(StateAround):
     """The state of the rule within, and the last round's limit.
 
     Attributes:
@@ -45,19 +45,8 @@ class ClippedState:
         shortened: whose updates were longer.
     """
 
-    inner: State = field(default_factory=FedAvgState)
     limit: float = 0.0
     shortened: tuple[Client, ...] = ()
-
-    @property
-    def clients(self) -> tuple[Client, ...]:
-        """Who took part in the last round."""
-        return self.inner.clients
-
-    @property
-    def weights(self) -> Vector:
-        """(K,) their weights by the rule within."""
-        return self.inner.weights
 
     @property
     def metrics(self) -> Metrics:
@@ -67,8 +56,7 @@ class ClippedState:
     @property
     def note(self) -> str | None:
         """Whose updates were shortened, and what the rule within has to say; None for nothing."""
-        said = (shortened_note(self.shortened), getattr(self.inner, "note", None))
-        return "; ".join(filter(None, said)) or None
+        return "; ".join(filter(None, (shortened_note(self.shortened), super().note))) or None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine, softmax, update_products
 
@@ -26,7 +26,7 @@ NEARLY_PARALLEL = 0.9999
 
 
 @dataclass(frozen=True)
-class FedAdpState:
+class FedAdpState(LearnsNothing):
     """The average angle of every client seen so far.
 
     Attributes:
@@ -45,11 +45,6 @@ class FedAdpState:
     def angles(self) -> Vector:
         """(K,) the average angles of the last round's clients."""
         return np.array([self.angle_sums[c] / self.rounds_seen[c] for c in self.clients])
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the rule learnt, by name."""
-        return {}
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Needs, Round, Vector
+from fedhaw.rules.base import Array, Client, LearnsNothing, Needs, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine
 
 
 @dataclass(frozen=True)
-class FedAvgState:
+class FedAvgState(LearnsNothing):
     """Nothing is remembered but what the last round did.
 
     Attributes:
@@ -28,11 +28,6 @@ class FedAvgState:
 
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the rule learnt, by name."""
-        return {}
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Needs, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, LearnsNothing, Needs, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend, like
 from fedhaw.rules.updates import mean_update
 
 
 @dataclass(frozen=True)
-class FedAvgMState:
+class FedAvgMState(LearnsNothing):
     """The server's velocity.
 
     Attributes:
@@ -35,11 +35,6 @@ class FedAvgMState:
     velocity: Array | None = None
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the rule learnt, by name."""
-        return {}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import angular_distances, combine, gram, softmax
 
@@ -30,7 +30,7 @@ EPSILON = 1e-8
 
 
 @dataclass(frozen=True)
-class FedAWAState:
+class FedAWAState(LearnsNothing):
     """The logit of every client.
 
     Attributes:
@@ -44,11 +44,6 @@ class FedAWAState:
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
     note: str | None = None
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the rule learnt, by name; the weights say it all."""
-        return {}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector
+from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.last_updates import Updates, renewed
 from fedhaw.rules.passes import blend, combine, like
@@ -28,7 +28,7 @@ from fedhaw.rules.updates import equal_weights, voters
 
 
 @dataclass(frozen=True)
-class FedVARPState:
+class FedVARPState(LearnsNothing):
     """What every client said last.
 
     Attributes:
@@ -44,11 +44,6 @@ class FedVARPState:
     total: Vector | None = None
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the rule learnt, by name."""
-        return {}
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,9 @@ Statistical Rates", ICML 2018.
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from fedhaw.rules.base import Array, Round
 from fedhaw.rules.fedavg import FedAvgState
-from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.passes import combine
-from fedhaw.rules.ranks import mean_of_ranks
-from fedhaw.rules.updates import equal_weights, voters
+from fedhaw.rules.trimmed_mean import trimmed
 
 
 @dataclass(frozen=True)
@@ -32,11 +27,6 @@ class Median:
 
     def aggregate(self, state: FedAvgState, current: Round) -> tuple[Array, FedAvgState]:
         """The next global model, (P,), and the votes that formed it."""
-        who = voters(current)
-        if not who.any():
-            return unchanged(current), state
-        W, n = current.client_models, int(np.count_nonzero(who))
-        # A median hides what is not finite: look for it in a sum first.
-        checked(combine(current.shares, W), current)
-        model = mean_of_ranks(W, np.flatnonzero(who).tolist(), (n - 1) // 2, n // 2 + 1)
-        return model, FedAvgState(current.clients, equal_weights(who))
+        return trimmed(
+            state, current, lambda n: (n - 1) // 2
+        )  # leaves the one or two in the middle

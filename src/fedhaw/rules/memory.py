@@ -3,7 +3,7 @@
 Memory fresh from the system is zeroed, page by page, at its first touch. A server makes a model of
 the same size every round and lets go of an older one, so the memory of the older one serves the
 next. Without that a round of K = 10 and P = 11,173,962 (ResNet-18) takes, in processor time on one
-thread, `measure_leases` of benchmarks/server_step.py:
+thread (`leases` of benchmarks/server_step.py, before torch's tensors were worked on by NumPy):
 
     torch    FedAvg 1.9 times as long (62 for 32 ms), FedHAW 1.35 times (134 for 99 ms)
     NumPy    FedAvg 1.1 times as long (41 for 37 ms), FedHAW the same   (113 ms)

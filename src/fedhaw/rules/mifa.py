@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector
+from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.last_updates import Updates, renewed
 from fedhaw.rules.passes import blend, like
 
 
 @dataclass(frozen=True)
-class MIFAState:
+class MIFAState(LearnsNothing):
     """What every client said last.
 
     Attributes:
@@ -42,11 +42,6 @@ class MIFAState:
     total: Vector | None = None
     clients: tuple[Client, ...] = ()
     weights: Vector = field(default_factory=lambda: np.zeros(0))
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the rule learnt, by name."""
-        return {}
 
 
 @dataclass(frozen=True)

@@ -43,14 +43,12 @@ from fedhaw.rules.base import (
     Metrics,
     Round,
     Rule,
-    State,
-    Vector,
     check_number,
 )
-from fedhaw.rules.fedavg import FedAvgState
 from fedhaw.rules.guards import unchanged
 from fedhaw.rules.passes import blend, like, update_products
 from fedhaw.rules.updates import mean_update
+from fedhaw.rules.within import StateAround
 
 EVERYONE = "everyone"
 """The name under which the rule knows its one client, the noised sum."""
@@ -93,7 +91,7 @@ class Privacy:
 
 
 @dataclass(frozen=True)
-class PrivateState:
+class PrivateState(StateAround):
     """The state of the rule within, and what the guarantee has cost so far.
 
     Attributes:
@@ -106,7 +104,6 @@ class PrivateState:
         epsilon: of the client that was asked most often.
     """
 
-    inner: State = field(default_factory=FedAvgState)
     secret: str = field(default="", repr=False)
     rounds: int = 0
     clip: float = 0.0
@@ -114,25 +111,9 @@ class PrivateState:
     epsilon: float = 0.0
 
     @property
-    def clients(self) -> tuple[Client, ...]:
-        """The one client that the rule within sees."""
-        return self.inner.clients
-
-    @property
-    def weights(self) -> Vector:
-        """(1,) its weight."""
-        return self.inner.weights
-
-    @property
     def metrics(self) -> Metrics:
         """What the rule within learnt, epsilon so far, and the length C."""
         return {**self.inner.metrics, "epsilon": self.epsilon, "clip": self.clip}
-
-    @property
-    def note(self) -> str | None:
-        """What the rule within has to say of the last round, or None."""
-        note: str | None = getattr(self.inner, "note", None)
-        return note
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ Yin, Chen, Ramchandran, Bartlett, "Byzantine-Robust Distributed Learning: Toward
 Statistical Rates", ICML 2018.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,12 +42,19 @@ class TrimmedMean:
 
     def aggregate(self, state: FedAvgState, current: Round) -> tuple[Array, FedAvgState]:
         """The next global model, (P,), and the votes that formed it."""
-        who = voters(current)
-        if not who.any():
-            return unchanged(current), state
-        W, n = current.client_models, int(np.count_nonzero(who))
-        # Trimming may hide what is not finite: look for it in a sum first.
-        checked(combine(current.shares, W), current)
-        cut = int(self.beta * n)
-        model = mean_of_ranks(W, np.flatnonzero(who).tolist(), cut, n - cut)
-        return model, FedAvgState(current.clients, equal_weights(who))
+        return trimmed(state, current, lambda n: int(self.beta * n))
+
+
+def trimmed(
+    state: FedAvgState, current: Round, cut: Callable[[int], int]
+) -> tuple[Array, FedAvgState]:
+    """The mean without the `cut(n)` smallest and largest of n values, and the votes for it."""
+    who = voters(current)
+    if not who.any():
+        return unchanged(current), state
+    W, rows = current.client_models, np.flatnonzero(who).tolist()
+    # Trimming may hide what is not finite: look for it in a sum first.
+    checked(combine(current.shares, W), current)
+    n = len(rows)
+    model = mean_of_ranks(W, rows, cut(n), n - cut(n))
+    return model, FedAvgState(current.clients, equal_weights(who))

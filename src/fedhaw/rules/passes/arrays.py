@@ -32,7 +32,7 @@ def native(array: Array) -> Array:
     """
     if isinstance(array, np.ndarray) or not array_api_compat.is_torch_array(array):
         return array
-    return array.numpy() if array.device.type == "cpu" and array.itemsize > 2 else array
+    return array.detach().numpy() if array.device.type == "cpu" and array.itemsize > 2 else array
 
 
 def to_vector(array: Array) -> Vector:
@@ -45,7 +45,13 @@ def like(reference: Array, values: Array, *, keep_dtype: bool = False) -> Array:
     if isinstance(reference, np.ndarray):
         values = to_numpy(values)
     else:
-        xp, device = namespace(reference), array_api_compat.device(reference)
+        xp, device, view = (
+            namespace(reference),
+            array_api_compat.device(reference),
+            native(reference),
+        )
+        if isinstance(values, np.ndarray) and isinstance(view, np.ndarray) and not keep_dtype:
+            values = astype(values, view.dtype)
         if isinstance(values, np.ndarray) and values.dtype == ml_dtypes.bfloat16:
             values = xp.asarray(values.view(np.int16), device=device).view(xp.bfloat16)
         else:
