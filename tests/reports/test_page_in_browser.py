@@ -13,6 +13,7 @@ from fedhaw.reports import Report, compare, comparison_table, write_report
 from fedhaw.reports.page import to_page
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
 
 pytestmark = pytest.mark.system
 
@@ -31,8 +32,9 @@ def open_page(browser: Any) -> Open:
         colours = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [colours]})
         browser.get(page.as_uri())
-        # The script sets this when everything is drawn; it runs while the page loads.
-        assert browser.execute_script("return document.documentElement.dataset.ready") == "yes"
+        # The script sets this when everything is drawn, a moment after the page has loaded.
+        ready = "return document.documentElement.dataset.ready"
+        WebDriverWait(browser, 30).until(lambda it: it.execute_script(ready) == "yes")
         assert browser.get_log("browser") == []
         return browser
 

@@ -200,14 +200,22 @@ const Page = (() => {
     draw();
   }
 
-  function draw() {
+  function drawFirst() {
     root.dataset.theme = isDark() ? "dark" : "light";
     byId("theme").textContent = isDark() ? "Light" : "Dark";
     byId("theme").setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
     paintRules();
     drawRounds();
+  }
+
+  function drawRest() {
     drawClients();
     drawHoldings();
+  }
+
+  function draw() {
+    drawFirst();
+    drawRest();
   }
 
   byId("metric").addEventListener("change", (event) => { state.metric = event.target.value; draw(); });
@@ -219,7 +227,8 @@ const Page = (() => {
   buildRules();
   buildMetrics();
   sortable();
-  draw();
-  root.dataset.ready = "yes";
+  drawFirst();
+  // What lies further down is drawn when the top is on the screen.
+  requestAnimationFrame(() => setTimeout(() => { drawRest(); root.dataset.ready = "yes"; }));
   return { update };
 })();
