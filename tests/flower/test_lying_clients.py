@@ -152,3 +152,36 @@ def test_a_federation_whose_sizes_differ_within_the_limit_is_left_alone(
     strategy.start(flower.Grid(clients), arrays, num_rounds=1)
     assert strategy.reports[0].weights["3"] == pytest.approx(90 / 125)
     assert strategy.reports[0].note is None
+
+
+def test_nothing_a_client_sends_forges_or_floods_the_log(
+    flower: SimpleNamespace, arrays: ArrayRecord, caplog: pytest.LogCaptureFixture
+) -> None:
+    def forging(message: Message) -> Message:
+        answer: Message = flower.reply(message, message.content["arrays"], "0\n> lost: client 7")
+        return answer
+
+    def flooding(message: Message) -> Message:
+        answer: Message = flower.reply(
+            message, message.content["arrays"], "flood", examples=[0.5] * 100_000
+        )
+        return answer
+
+    def strange(message: Message) -> Message:
+        record = ArrayRecord({**message.content.array_records["arrays"]})
+        record["x" * 500_000] = record["a.bias"]
+        answer: Message = flower.reply(message, record, "strange")
+        return answer
+
+    def escaping(message: Message) -> Message:
+        answer: Message = flower.failure(message, 2, "ValueError: \x1b[2J\x07")
+        return answer
+
+    liars = {6: forging, 7: flooding, 8: strange, 9: escaping}
+    clients = {n: flower.moving(str(n), 0.1) for n in range(3)} | liars
+    strategy = RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0)
+    strategy.start(flower.Grid(clients), arrays, num_rounds=1)
+    reasons = strategy.reports[0].lost
+    assert len(reasons) == 4
+    assert all(len(r) < 200 and r.isprintable() for r in [*reasons, *reasons.values()])
+    assert strategy._training.counts["clients-refused"] == 3

@@ -89,13 +89,12 @@ class Terminal:
         elif word == "cd":
             self.cwd = ROOT / command.removeprefix("cd ")
         elif word in ("flower-superlink", "flower-supernode"):
-            log = (self.folder / f"{word}-{len(self.background)}.log").open("wb")
-            self.background.append(
-                subprocess.Popen(
+            with (self.folder / f"{word}-{len(self.background)}.log").open("wb") as log:
+                started = subprocess.Popen(
                     ["bash", "-c", f"exec {command}"], env=self.environment, cwd=self.cwd,
                     stdout=log, stderr=log, start_new_session=True,
-                )
-            )  # fmt: skip
+                )  # fmt: skip
+            self.background.append(started)
             time.sleep(3)  # the SuperLink must listen before anybody calls it
         else:
             done = subprocess.run(

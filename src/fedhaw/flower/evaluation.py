@@ -8,7 +8,7 @@ from flwr.app import Message, MetricRecord
 
 from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.metrics import MetricsFunction, weighed
-from fedhaw.flower.replies import is_silence, named_in
+from fedhaw.flower.replies import is_silence, named_in, printable
 from fedhaw.flower.roster import Roster, order
 
 log = logging.getLogger("flwr.fedhaw")
@@ -44,7 +44,8 @@ class Evaluations:
             if node is None:
                 continue
             if reply.has_error():
-                log.warning("\t> node %s could not evaluate: %s", node, reply.error.reason)
+                reason = printable((reply.error.reason or "")[-200:])
+                log.warning("\t> node %s could not evaluate: %s", node, reason)
                 if not is_silence(reply):
                     heard.add(node)
                 continue

@@ -23,6 +23,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
+from fedhaw.errors import shown
 from fedhaw.flower.errors import UnsupportedArrays
 from fedhaw.flower.wire import Unreadable, decoded, decoded_flat, npy_header, pack
 from fedhaw.rules.threads import available_cores, pool, share_out
@@ -191,7 +192,8 @@ class WireLayout:
         if set(arrays.keys()) != set(self.names):
             missing = sorted(set(self.names) - set(arrays.keys()))
             strange = sorted(set(arrays.keys()) - set(self.names))
-            what = f"lacks {missing[0]!r}" if missing else f"has an unknown array {strange[0]!r}"
+            what = f"has an unknown array {shown(strange[0])}" if strange else ""
+            what = f"lacks {missing[0]!r}" if missing else what
             raise Unreadable(f"wrong arrays: the model {what}")
         for piece in self.whole:
             _checked(piece, arrays[piece.name])

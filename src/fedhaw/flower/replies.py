@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedhaw import loss_reasons
+from fedhaw.errors import shown
 from fedhaw.flower.roster import Roster
 
 CLIENT_KEYS = ("client-id", "partition-id")
@@ -109,7 +110,7 @@ def read(reply: Message, node: int, roster: Roster, examples_key: str) -> Opened
     if examples is None:
         return Refusal(f"no metric {examples_key!r}", client)
     if isinstance(examples, (bool, list)) or not _usable(examples):
-        return Refusal(f"metric {examples_key!r} is {examples}", client)
+        return Refusal(f"metric {examples_key!r} is {shown(examples)}", client)
     found = {key: record for key, record in content.items() if isinstance(record, ArrayRecord)}
     beside = found.pop(BESIDE, None)
     if len(found) != 1:
@@ -150,6 +151,11 @@ def _memory(content: RecordDict) -> int:
     return memory if isinstance(memory, int) else 0
 
 
+def printable(text: str) -> str:
+    """A text from outside as it may stand in a log: nothing in it moves the cursor."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def _usable(examples: float) -> bool:
     return math.isfinite(examples) and 0 <= examples < 2**63
 
@@ -160,7 +166,7 @@ def _refusal_of_error(reply: Message) -> Refusal:
         return Refusal(_SILENT[code], silent=True, of_a_reply=False)
     lines = text.splitlines()
     # The last line of a traceback names the exception.
-    detail = lines[-1].strip()[:200] if lines else f"Flower error code {code}"
+    detail = printable(lines[-1].strip()[:200]) if lines else f"Flower error code {code}"
     return Refusal(loss_reasons.exception(detail), of_a_reply=False)
 
 
@@ -178,7 +184,7 @@ def _client(content: RecordDict, node: int, roster: Roster) -> str | Refusal:
     if claimed is None:
         return roster.bound_to(node) or roster.registered.get(node) or str(node)
     client = str(claimed)
-    if not client.strip() or len(client) > LONGEST_NAME:
-        return Refusal(f"client id is empty or longer than {LONGEST_NAME} characters")
+    if not client.strip() or len(client) > LONGEST_NAME or not client.isprintable():
+        return Refusal(f"client id is empty, longer than {LONGEST_NAME} characters or unprintable")
     objection = roster.objection(node, client)
     return client if objection is None else Refusal(objection)

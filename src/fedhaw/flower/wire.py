@@ -14,6 +14,8 @@ import numpy as np
 from flwr.app import Array
 from numpy.typing import NDArray
 
+from fedhaw.errors import shown
+
 NUMPY = "numpy.ndarray"
 
 
@@ -28,7 +30,7 @@ def decoded(array: Array) -> NDArray[Any]:
         Unreadable: the bytes are not those of one plain NumPy array.
     """
     if array.stype != NUMPY:
-        raise Unreadable(f"is serialised as {array.stype!r}, not {NUMPY!r}")
+        raise Unreadable(f"is serialised as {shown(array.stype)}, not {NUMPY!r}")
     data = array.data
     try:
         stream = io.BytesIO(data)  # shares the bytes: CPython copies them only when written to
