@@ -106,6 +106,15 @@ def test_the_last_two_checkpoints_are_kept(run: Simulate, tmp_path: Path) -> Non
     assert stored(tmp_path) == ["round-000005.safetensors", "round-000006.safetensors"]
 
 
+def test_slow_rounds_have_a_checkpoint_each(
+    run: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["fedhaw.simulation.run"], "LONG", 0.0)
+    with pytest.raises(Stop):
+        run(HAW, out=tmp_path, rounds=7, checkpoint_every=100, on_round=stop_after(2))
+    assert stored(tmp_path) == ["round-000001.safetensors", "round-000002.safetensors"]
+
+
 def test_without_resume_a_folder_is_used_anew(run: Simulate, tmp_path: Path) -> None:
     run(HAW, out=tmp_path, rounds=8)
     fresh = run(FedAvg(), out=tmp_path, rounds=3, resume=False)

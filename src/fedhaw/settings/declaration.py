@@ -377,7 +377,12 @@ class Settings(TypedDict, total=False):
     ]
     checkpoint_every: Annotated[
         int,
-        _machine("Rounds between two checkpoints; there is always one at the end.", 10, at_least=1),
+        _machine(
+            "Rounds between two checkpoints; there is always one at the end, and one a minute "
+            "where rounds are slow.",
+            10,
+            at_least=1,
+        ),
     ]
 
 

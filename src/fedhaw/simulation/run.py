@@ -3,6 +3,7 @@
 import inspect
 import logging
 import os
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -27,6 +28,9 @@ RuleSource: TypeAlias = Rule[Any] | Callable[[Federation], Rule[Any]]
 """A rule, or a function that makes one for the prepared federation."""
 
 OnRound: TypeAlias = Callable[[RoundRecord], None]
+
+LONG = 60.0
+"""Seconds after a checkpoint from which on a round has one too: a kill costs these, or a round."""
 
 logger = logging.getLogger(__name__)
 
@@ -129,12 +133,17 @@ def _play(
             f"{progress.next_round}; ask for at least as many, or choose another folder."
         )
 
+    saved_at = time.monotonic()
+
     def after_round(record: RoundRecord, progress: Progress) -> None:
+        nonlocal saved_at
         records.append(record)
         if folder is not None:
             folder.append(record)
-            if progress.next_round % checkpoint_every == 0 or progress.next_round == rounds:
+            due = progress.next_round % checkpoint_every == 0 or progress.next_round == rounds
+            if due or time.monotonic() - saved_at >= LONG:
                 folder.save(snapshot(progress, header.config))
+                saved_at = time.monotonic()
                 if progress.exchange is not None:
                     progress.exchange.saved()
             elif progress.next_round == 1:
