@@ -296,7 +296,7 @@ def _remarks(runs: Mapping[str, Mapping[int, fedhaw.History]], rounds: int) -> s
         f"seed {seed}, round {record.round}: {record.note}"
         for seed, run in own.items()
         for record in run.records[:rounds]
-        if record.note
+        if record.note and "trust" in record.note
     ]
     return "; ".join(said)
 
