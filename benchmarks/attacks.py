@@ -380,7 +380,8 @@ class Deployed:
         (self.app / "liars" / "__init__.py").write_text("")
         (self.app / "liars" / "apps.py").write_text(
             "import attacks\n\n"
-            "server, client = attacks.server_of_a_run(), attacks.client_of_a_node()\n"
+            "server = attacks.server_of_a_run()\n"
+            "client = attacks.client_of_a_node()\n"
         )
         self.network = flower.Deployment(folder / "network")
         self.network.start_link()

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,7 +94,9 @@ class Terminal:
                     stdout=log, stderr=log, start_new_session=True,
                 )  # fmt: skip
             self.background.append(started)
-            time.sleep(3)  # the SuperLink must listen before anybody calls it
+            if word == "flower-superlink":
+                port = int(command.split("--port ")[1].split()[0])
+                flower.wait_for(lambda: flower.Deployment.answers(port), "the SuperLink", 120)
         else:
             done = subprocess.run(
                 ["bash", "-c", command], env=self.environment, cwd=self.cwd,

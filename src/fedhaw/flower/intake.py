@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedhaw.flower.examples import SUDDEN, ExamplesLimit
 from fedhaw.flower.late import LateReplies, Overdue
-from fedhaw.flower.layout import WireLayout
+from fedhaw.flower.layout import WORTH_THREADS, WireLayout
 from fedhaw.flower.replies import NO_REPLY, Refusal, read, size_of
 from fedhaw.flower.roster import Roster, order, unknown_client
 from fedhaw.flower.wire import Unreadable
@@ -189,7 +189,7 @@ class Intake:
         try:
             row = self.matrix[self._rows[node]]
             sent = self.global_model[0] if overdue is None else overdue.sent
-            if self.hurry:
+            if self.hurry and self.layout.size >= WORTH_THREADS:
                 self._squares[node], copying = self.layout.reading(opened.arrays, row, sent)
                 self._copying += copying
             else:

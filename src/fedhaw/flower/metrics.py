@@ -13,7 +13,9 @@ MetricsFunction: TypeAlias = Callable[[list[RecordDict], str], MetricRecord]
 
 def weighed(metrics: MetricRecord, examples_key: str, examples: float) -> RecordDict:
     """What a client reports, with as many examples as count in place of its own word."""
-    return RecordDict({"metrics": MetricRecord({**metrics, examples_key: float(examples)})})
+    if metrics.get(examples_key) != examples:
+        metrics = MetricRecord({**metrics, examples_key: float(examples)})
+    return RecordDict({"metrics": metrics})
 
 
 def weighted_mean(contents: Sequence[RecordDict], examples_key: str) -> MetricRecord:
