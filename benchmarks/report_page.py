@@ -46,7 +46,7 @@ UNLIMITED = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
 
 def make_run(folder: Path, rule: str, seed: int, rounds: int, clients: int) -> None:
     """A history as a run leaves it."""
-    random = np.random.default_rng([seed, len(rule)])
+    random = np.random.default_rng([seed, *rule.encode()])
     names = [str(k) for k in range(clients)]
     facts = {name: ClientFacts(100, tuple(random.integers(0, 99, 10).tolist())) for name in names}
     config: dict[str, Json] = {"rounds": rounds, "data": "mnist-5k", "clients": clients}

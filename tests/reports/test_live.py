@@ -150,9 +150,9 @@ def test_the_curve_of_a_run_grows_and_a_lost_client_is_shown(
     weights = "return document.querySelectorAll('#clients-0 .plot canvas').length"
     assert online.execute_script(weights) == 1
     assert online.get_log("browser") == []
-    process.send_signal(signal.SIGINT)
+    process.terminate()
     _, said = process.communicate(timeout=30)
-    assert (process.returncode, said) == (0, "")
+    assert (process.returncode, said) == (143, "Ended by SIGTERM.\n")
     until(online, "return document.getElementById('live').dataset.silent")
 
 
