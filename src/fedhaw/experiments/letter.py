@@ -21,8 +21,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from fedhaw.data.scales import InputScale
 from fedhaw.errors import shown
 from fedhaw.experiments.catalogue import letter_options
-from fedhaw.experiments.recipe import Recipe, RecipeError, RuleChoice
-from fedhaw.rules.registry import title_of
+from fedhaw.experiments.recipe import Recipe, RecipeError
+from fedhaw.rules.registry import DEFAULT, title_of
 
 DataName: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 TableName: TypeAlias = Literal["heterogeneous", "errors", "fedprox", "figure"]
@@ -31,9 +31,6 @@ RunSize: TypeAlias = Literal["full", "medium", "small", "tiny"]
 DATA_NAMES: tuple[DataName, ...] = get_args(DataName)
 TABLE_NAMES: tuple[TableName, ...] = get_args(TableName)
 RUN_SIZES: tuple[RunSize, ...] = get_args(RunSize)
-
-DEFAULT = RuleChoice().name
-"""Ours alone, beside the letter's rules: it has no number there."""
 
 PROX_ROWS = {"fedavg": "FedProx", "fedhaw": "FedProx+HAW", DEFAULT: "FedProx+HAW-auto"}
 """How rules are called over clients of FedProx."""
@@ -213,7 +210,7 @@ def _figure(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Let
 def _with_default(
     published: dict[str, list[float]],
 ) -> Iterator[tuple[str, Sequence[float | None]]]:
-    """The rules of a table with the letter's numbers, then the rule that needs no tuning."""
+    """The rules of a table with the letter's numbers, then our default, which has none there."""
     yield from published.items()
     yield DEFAULT, [None] * len(next(iter(published.values())))
 
