@@ -28,7 +28,7 @@ numbers but P of them are ratios of lengths and cosines.
   that move far in every round, Adam's above all, need no faster server. The length at the start,
   because such clients inflate the model.
 - REPLAY: what a lost client would send is taken to be what it sent last, fading by this factor for
-  every round it stays away. So one update counts four times at the most: clients that move to
+  every round it stays away. So one update counts five times at the most: clients that move to
   their own optimum in a round would be carried far beyond it otherwise.
 - share: a replayed update is stale; the less arrives, the less of it may add up.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
@@ -70,7 +70,7 @@ RADIUS = 0.07
 GAIN = 0.25
 LEAK = 0.7
 SCALING_LIMIT = math.log(2.0)
-REPLAY = 0.75
+REPLAY = 0.8
 LONG = 6.0
 ROUNDING = 4.0
 
