@@ -26,6 +26,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -386,7 +387,7 @@ def grown(
     fitted_from: int,
 ) -> None:
     """A table of ms by size, peak memory, and the exponents of both."""
-    found = {
+    found: dict[str, dict[int, float]] = {
         f"{name}, {backend}": {}
         for backend in BACKENDS
         for name in (*GROWING, "peak MB")
@@ -398,8 +399,8 @@ def grown(
     rows = []
     for name, by_size in found.items():
         if by_size:
-            fit = [(np.log(n), np.log(v)) for n, v in by_size.items() if n >= fitted_from]
-            exponent = np.polyfit(*zip(*fit, strict=True), 1)[0]
+            fitted = {n: v for n, v in by_size.items() if n >= fitted_from}
+            exponent = np.polyfit(np.log([*fitted]), np.log([*fitted.values()]), 1)[0]
             cells = [f"{by_size[n]:.3f}" if n in by_size else "-" for n in sizes]
             rows.append((name, *cells, f"{exponent:.2f}"))
     columns = ("ms", *(f"{size:,}" for size in sizes), f"exponent from {fitted_from:,}")
@@ -447,7 +448,7 @@ def by_clients(backend: str, clients: int, turns: int) -> dict[str, float]:
         # From here on only ten take part: the first such round still looks at everybody's models.
         few = Round(w, W[:10], examples[:10])
         _, state = rule.aggregate(state, few)
-        steps[name] = lambda rule=rule, state=state, few=few: rule.aggregate(state, few)
+        steps[name] = partial(rule.aggregate, state, few)
     return timed(steps, turns * 10)
 
 

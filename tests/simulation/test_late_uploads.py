@@ -20,7 +20,7 @@ def moving(module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) 
     """A client that adds 1 to everything, whatever its data."""
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter += 1
+            parameter.add_(1)
     return 0.0
 
 

@@ -182,7 +182,7 @@ def _notice(table: LetterTable, histories: Iterable[History]) -> str:
     parts = [table.notice] if table.notice else []
     recipe = table.cells[0].recipe
     clients = next(iter(histories)).run.clients.values()
-    here = sum(client.examples for client in clients)
+    here = sum(client.examples or 0 for client in clients)
     whole = letter()["settings"][table.data]["letter_samples"]
     if here < whole and recipe.settings["train_samples"] is None:
         what = "features" if table.data == "dogs" else "images"
