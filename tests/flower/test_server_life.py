@@ -1,6 +1,8 @@
 """What a server does over its life: limits, schedules, a second start, a run that leads nowhere."""
 
+import json
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -174,3 +176,24 @@ def test_clip_shortens_what_is_long(flower: SimpleNamespace, arrays: ArrayRecord
     result = quiet(clip="median").start(grid, arrays, num_rounds=1)
     assert moved(result, arrays) == pytest.approx(0.1)
     assert result.train_metrics_clientapp[1]["shortened"] == 1
+
+
+def test_the_history_tells_of_a_second_server_and_of_the_whole_time(
+    flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
+) -> None:
+    files = {"checkpoint": tmp_path / "c.safetensors", "history": tmp_path / "history.jsonl"}
+    clients = {n: flower.moving(str(n), 0.1) for n in range(3)}
+    for rounds in (2, 4):
+        strategy = RuleStrategy(
+            fedhaw.FedAvg(),
+            fraction_evaluate=0.0,
+            checkpoint=files["checkpoint"],
+            history=files["history"],
+        )
+        strategy.start(flower.Grid(clients), arrays, num_rounds=rounds)
+    lines = [json.loads(line) for line in files["history"].read_text().splitlines()]
+    notes = [line.get("note") for line in lines if line["kind"] == "round"]
+    assert notes == [None, None, "the server was started again after round 2", None]
+    spent = sum(sum(line["seconds"].values()) for line in lines if line["kind"] == "round")
+    assert lines[-1]["kind"] == "end"
+    assert lines[-1]["seconds"] >= spent

@@ -53,6 +53,9 @@ class RunHistory:
         run: what describes the run; its clients are filled in when they are known.
         rounds: how many rounds of a history that is there already to keep.
 
+    Attributes:
+        seconds_before: how long these took.
+
     Raises:
         FileWriteError: the file cannot be written, or another run is writing it.
     """
@@ -60,7 +63,7 @@ class RunHistory:
     def __init__(self, path: str | os.PathLike[str], run: RunRecord, rounds: int) -> None:
         self._file = HistoryFile(Path(path))
         self._run = run
-        before, kept = _kept(Path(path), rounds)
+        before, kept, self.seconds_before = _kept(Path(path), rounds)
         self._file.cut(kept)
         self._started = before is not None
         if before is not None:
@@ -115,12 +118,13 @@ def run_record(
     )
 
 
-def _kept(path: Path, rounds: int) -> tuple[RunRecord | None, int]:
-    """What the run is and how many bytes its first so many rounds take; 0 if they are not there."""
+def _kept(path: Path, rounds: int) -> tuple[RunRecord | None, int, float]:
+    """What the run is, and the bytes and seconds of its first rounds; 0 if they are not there."""
     try:
         content = parse(path, as_far_as_possible=True)
     except HistoryError:
-        return None, 0
+        return None, 0, 0.0
     if not 0 < rounds <= len(content.ends):
-        return None, 0
-    return content.run, content.ends[rounds - 1]
+        return None, 0, 0.0
+    seconds = sum(sum(record.seconds.values()) for record in content.records[:rounds])
+    return content.run, content.ends[rounds - 1], seconds

@@ -3,6 +3,7 @@
 import logging
 import os
 import shutil
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ class RunRecorder:
 
     Attributes:
         cohort: how many nodes answered in the round of the checkpoint that was restored.
+        seconds_before: how long the rounds took that the history had then.
     """
 
     def __init__(self, settings: StrategySettings, aggregator: Aggregator, roster: Roster) -> None:
@@ -44,6 +46,12 @@ class RunRecorder:
         self._overdue = False
         self._open = ExitStack()
         self.cohort = 0
+        self.seconds_before, self._begin = 0.0, time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken in all, the times between its servers left out."""
+        return self.seconds_before + time.perf_counter() - self._begin
 
     def restore(self, initial_arrays: ArrayRecord, num_rounds: int) -> tuple[int, ArrayRecord]:
         """The rounds that are done already, and the model to go on with.
@@ -75,6 +83,7 @@ class RunRecorder:
             )
             run = replace(run, config={**run.config, "rounds": num_rounds})
             self._history = RunHistory(settings.history, run, done)
+            self.seconds_before = self._history.seconds_before
             self._open.callback(self._history.close)
         assert aggregator.record is not None
         return done, aggregator.record
@@ -95,13 +104,13 @@ class RunRecorder:
             then = "Its last rounds are lost." if last else "The run tries again a round later."
             log.warning("%s %s", error, then)
 
-    def end(self, seconds: float) -> None:
+    def end(self) -> None:
         """The run is over."""
         if self._history is None:
             return
         try:
             self._write_history()
-            self._history.end(seconds)
+            self._history.end(self.seconds)
         except FileWriteError as error:
             log.warning("%s The end of the history is missing.", error)
 

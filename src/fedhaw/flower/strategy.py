@@ -313,7 +313,7 @@ class RuleStrategy(Strategy):
         Raises:
             EverybodyLost: `stop_when_lost` rounds in a row gave no usable model.
         """
-        begin, training = time.perf_counter(), self._training
+        training = self._training
         self._deadline = min(timeout, self.settings.round_deadline or timeout)
         train_configs, evaluate_configs = _schedule(train_config), _schedule(evaluate_config)
         with (
@@ -328,6 +328,7 @@ class RuleStrategy(Strategy):
                 log.info("All %d rounds are done already: nothing is left to do.", num_rounds)
             elif done:
                 self._recruiter.wait_for_all(kept.cohort)
+                training.events = [f"the server was started again after round {done}"]
             monitor.begin(done, num_rounds)
             result = Result(arrays=arrays)
             if done == 0 and evaluate_fn is not None:
@@ -357,8 +358,8 @@ class RuleStrategy(Strategy):
                 kept.keep(self.reports[-1], len(alive), server_round == num_rounds)
                 monitor.show(self.reports[-1], training.counts)
                 training.stop_if_all_are_lost()
-            kept.end(time.perf_counter() - begin)
-        log.info("Finished in %.1f s. Final results:", time.perf_counter() - begin)
+            kept.end()
+        log.info("Finished in %.1f s. Final results:", kept.seconds)
         for line in str(result).splitlines():
             log.info("\t%s", line)
         return result

@@ -53,6 +53,7 @@ class Training:
         counts: how many clients were asked, lost and so on in the last round, by name.
         absent: how many clients of earlier rounds are not there.
         lost_in_a_row: rounds without a single usable model.
+        events: what is to be said of the next round, a sentence each.
     """
 
     settings: StrategySettings
@@ -69,6 +70,7 @@ class Training:
     counts: dict[str, int] = field(default_factory=dict)
     absent: int = 0
     lost_in_a_row: int = 0
+    events: list[str] = field(default_factory=list)
     _bytes_sent: int = 0
 
     def __post_init__(self) -> None:
@@ -183,7 +185,7 @@ class Training:
         lost = {**uploads.lost, **outcome.refused}
         survivors = {c: v for c, v in uploads.contributions.items() if c not in lost}
         self.lost_in_a_row = 0 if survivors or not self.questions else self.lost_in_a_row + 1
-        events = list(uploads.events)
+        events, self.events = [*self.events, *uploads.events], []
         if self.beside is not None:
             rounds = {c: v.asked or server_round for c, v in survivors.items()}
             memories = {c: v.memory for c, v in survivors.items()}
