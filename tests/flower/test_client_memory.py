@@ -39,6 +39,7 @@ class Nodes:
         self.contexts = {k: Context(1, k, {}, RecordDict(), {}) for k in range(CLIENTS)}
         self.lost: dict[int, set[int]] = {}
         self.change: Any = lambda client, reply: reply
+        torch.manual_seed(0)  # the same first model for all, whichever test comes first
         self.module = mlp((6, 5, 2))
         self.layout = Layout.of(self.module)
         self._apps = {}
