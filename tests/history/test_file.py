@@ -175,7 +175,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_all_kept_histories_of_format_1_are_read() -> None:
-    kept = Path(__file__).parents[2] / "docs" / "reproduction"
+    kept = Path(__file__).parents[2] / "docs" / "reproduction" / "mnist-full"
     histories = History.read_all([kept])
     assert len(histories) > 100
     for history in histories:

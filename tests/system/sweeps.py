@@ -11,7 +11,9 @@ from typing import Any
 
 SWEEP = ["compare", "--rules", "fedavg,fedhaw", "--seeds", "2", "--checkpoint-every", "4"]
 SWEEP += ["--train-samples", "2500"]
-ROUNDS = 20
+ROUNDS = 30
+"""So many that runs side by side are still under way when a test looks."""
+
 WHOLE = ["--rounds", str(ROUNDS)]
 
 

@@ -16,6 +16,13 @@ from tests.system.sweeps import ROUNDS, WHOLE, outcome, rounds, several_under_wa
 pytest.importorskip("distributed", reason="needs the extra cluster")
 pytestmark = pytest.mark.system
 
+BOTH_THERE = """
+import sys
+from distributed import Client
+with Client(scheduler_file=sys.argv[1]) as client:
+    client.wait_for_workers(2, timeout=100)
+"""
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -47,6 +54,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             )
             for number in range(2)
         ]  # fmt: skip
+        subprocess.run([sys.executable, "-c", BOTH_THERE, str(where)], check=True, timeout=120)
         yield Cluster(_address(where), processes[1:])
     finally:
         for process in processes:

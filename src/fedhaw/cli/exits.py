@@ -71,7 +71,7 @@ def _run(app: typer.Typer, given: list[str]) -> int:
         code = typer.main.get_command(app).main(given, prog_name="fedhaw", standalone_mode=False)
         sys.stdout.flush()
     except FedhawError as error:
-        _say(str(error))
+        _say(_printable(str(error)))
         code = MISTAKE
     except click.ClickException as error:
         code = MISTAKE
@@ -127,6 +127,11 @@ def _refuse_empty(arguments: list[str]) -> None:
         if not word or (equals and not value and flag.startswith("--")):
             flag = flag or " ".join(arguments[max(0, place - 1) : place])
             raise FedhawError(f"What follows {shown(flag)} is empty; give it a value.")
+
+
+def _printable(sentence: str) -> str:
+    """The sentence on one line, whatever control characters a name in it has."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence)
 
 
 def _say(sentence: str) -> None:
