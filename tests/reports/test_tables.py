@@ -153,6 +153,15 @@ def test_how_numbers_are_written(notation: Notation, value: float, text: str) ->
     assert notation.text(value) == text
 
 
+@pytest.mark.parametrize(
+    ("mean", "std", "text"),
+    [(0.9, 1e-12, "0.900 ± 0.000"), (1.1364, 0.0036, "1.14 ± 0.00"), (0.0, 0.25, "0 ± 0.250")],
+)
+def test_a_spread_has_no_more_decimals_than_its_mean(mean: float, std: float, text: str) -> None:
+    column = Column("Step", SECONDS, spread=True)
+    assert Table((column,), ((Spread(mean, std, 5),),)).cells[0][0].text == text
+
+
 @given(st.floats(1e-6, 1e12))
 def test_significant_digits_keep_the_value(value: float) -> None:
     assert float(SECONDS.text(value)) == pytest.approx(value, rel=6e-3)

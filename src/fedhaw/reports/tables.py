@@ -113,10 +113,14 @@ def _cell(column: Column, value: Value) -> Cell:
         return Cell(value, numeric=False)
     if not isinstance(value, Spread):
         return Cell(column.notation.text(value), value=float(value))
-    std = ""
+    mean, std = column.notation.text(value.mean), ""
     if column.spread and value.seeds > 1:
         std = column.notation.text(value.std)
-    return Cell(column.notation.text(value.mean), std, value=value.mean)
+        decimals = len(mean.partition(".")[2])
+        # To no more decimals than the mean: 0.9000 ± 0.0000, whatever rounding left of a spread.
+        if value.mean and len(std.partition(".")[2]) > decimals:
+            std = f"{float(std):.{decimals}f}"
+    return Cell(mean, std, value=value.mean)
 
 
 def _ranked(column: Column, cells: list[Cell]) -> list[Cell]:
