@@ -96,11 +96,12 @@ def test_a_site_is_looked_through(tmp_path: Path) -> None:
         '<a href="other.html#there">1</a><a href="other.html#gone">2</a><a href="no.html">3</a>'
         '<a href="https://example.org">4</a><script src="https://example.org/a.js"></script>'
     )
-    (tmp_path / "other.html").write_text('<h1 id="there">a</h1>')
+    (tmp_path / "other.html").write_text('<h1 id="there">a <w_k, d> b</h1>')
     assert list(site_check.broken_links(tmp_path)) == [
         "index.html loads https://example.org/a.js from elsewhere.",
         "index.html links to no.html, which is not there.",
         "index.html links to other.html#gone, whose anchor is not there.",
+        "other.html does not show <w_k, d>; write it as code.",
     ]
     name = PublicName("fedhaw", "FedHAW", "fedhaw.FedHAW")
     assert list(site_check.missing_names(tmp_path, [name])) == [

@@ -10,16 +10,19 @@ from reference import PublicName, place_of
 
 
 class _Page(HTMLParser):
-    """The anchors of a page, its links, and what it loads."""
+    """The anchors of a page, its links, what it loads, and text that was taken for HTML."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
         self.anchors: set[str] = set()
         self.links: set[str] = set()
         self.loaded: set[str] = set()
+        self.swallowed: list[str] = []
         self.feed(file.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if not tag.replace("-", "").isalnum():
+            self.swallowed.append(self.get_starttag_text() or tag)
         values = {name: value for name, value in attrs if value}
         if name := values.get("id") or (tag == "a" and values.get("name")):
             self.anchors.add(name)
@@ -32,12 +35,14 @@ class _Page(HTMLParser):
 
 
 def broken_links(site: Path) -> Iterator[str]:
-    """Links and pictures that lead nowhere, and anything a page would fetch from elsewhere."""
+    """Links and pictures that lead nowhere, or elsewhere when loaded, and text nobody sees."""
     pages = {file: _Page(file) for file in sorted(site.rglob("*.html"))}
     for file, page in pages.items():
         if file.name == "404.html":
             continue  # its links begin at the root of wherever the site is put
         where = file.relative_to(site)
+        for text in page.swallowed:
+            yield f"{where} does not show {text}; write it as code."
         for link in sorted(page.loaded):
             if urlsplit(link).netloc:
                 yield f"{where} loads {link} from elsewhere."

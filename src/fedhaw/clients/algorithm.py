@@ -144,7 +144,7 @@ class ClientRound:
 
         Args:
             steps: the settings of a client's training, as `simulate` makes them.
-            linear: (n,) a vector that every gradient gains: the loss gains <linear, w_k>.
+            linear: (n,) a vector that every gradient gains: the loss gains `<linear, w_k>`.
         """
         return self.engine(steps.at(self.round_index), linear)
 

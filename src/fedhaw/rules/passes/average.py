@@ -50,7 +50,7 @@ def combine(coefficients: Vector, W: Array) -> Array:
 
 
 def inner(W: Array, vector: Array) -> Vector:
-    """(K,) <W_k, vector> for every client."""
+    """(K,) `<W_k, vector>` for every client."""
     W, vector = native(W), native(vector)
     parts = in_order(W, lambda: lambda block: W[:, block] @ vector[block], column_blocks(W))
     return to_vector(sum(parts))

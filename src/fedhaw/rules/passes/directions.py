@@ -21,8 +21,8 @@ class Direction(NamedTuple):
     """The direction d = w - sum_j s_j W_j, known by what is asked of it and never stored.
 
     Attributes:
-        dot_w: <d, w>.
-        dot_u: (J,) <d, U_k> for every row of U; a single 0 where there is no U.
+        dot_w: `<d, w>`.
+        dot_u: (J,) `<d, U_k>` for every row of U; a single 0 where there is no U.
         w_length: |w|.
         average_length: |sum_j s_j W_j|.
     """
@@ -45,7 +45,7 @@ def direction(w: Array, W: Array, s: Vector, U: Array | None, tolerance: float) 
         W: (K, P) what they sent back.
         s: (K,) their weights, summing to 1.
         U: (J, P) the previous round's models, near w and in any floating dtype; None for none.
-        tolerance: how far off <d, w> and any <d, U_k> may be.
+        tolerance: how far off `<d, w>` and any `<d, U_k>` may be.
     """
     w, W = native(w), native(W)
     squares = in_order(w, lambda: lambda block: float(w[block] @ w[block]), vector_blocks(w))
@@ -74,7 +74,7 @@ def _cancels_well(w: Array, squares: Sequence[float], tolerance: float) -> bool:
     """Whether d may be a difference of models; `squares` are those of the blocks of w.
 
     Every element of d is then off by about one unit in the last place of w_p, and independent
-    errors add up like a random walk: <d, w> is off by about epsilon sqrt(sum_p w_p^4).
+    errors add up like a random walk: `<d, w>` is off by about epsilon sqrt(sum_p w_p^4).
     """
     epsilon = float(namespace(w).finfo(w.dtype).eps)
     if epsilon * math.sqrt(sum(square * square for square in squares)) <= tolerance:

@@ -25,7 +25,7 @@ def update_products(
         scales: (K,) multiples of the mean; None for 0.
 
     Returns:
-        (K,) <g_k, g> and (K,) |g_k - scales_k g|^2. The updates live only in cache.
+        (K,) `<g_k, g>` and (K,) |g_k - scales_k g|^2. The updates live only in cache.
     """
     w, W = native(w), native(W)
     xp, row = namespace(W), like(W, weights)
@@ -117,9 +117,9 @@ def gram(w: Array, W: Array) -> tuple[Vector, Vector, float]:
     """The inner products of the updates g_k = W_k - w with each other and with w.
 
     Returns:
-        (K, K) <g_j, g_k>, (K,) <g_k, w> and |w|^2, in one read of W. Lengths, distances and angles
-        of updates, and of their sums, are arithmetic on these. Not finite where an update is not,
-        or where it is too long for the square.
+        (K, K) `<g_j, g_k>`, (K,) `<g_k, w>` and |w|^2, in one read of W. Lengths, distances and
+        angles of updates, and of their sums, are arithmetic on these. Not finite where an update is
+        not, or where it is too long for the square.
     """
     if on_cpu(W):  # NumPy has 16-bit numbers in wide ones too
         w, W = to_numpy(w), to_numpy(W)
@@ -137,10 +137,10 @@ def gram(w: Array, W: Array) -> tuple[Vector, Vector, float]:
 
 
 def angular_distances(squares: Vector, along: Vector, square: float) -> Vector:
-    """(K,) 1 - cos(w, w + g_k), from |g_k|^2, <g_k, w> and |w|^2; 0 where there is no angle.
+    """(K,) 1 - cos(w, w + g_k), from |g_k|^2, `<g_k, w>` and |w|^2; 0 where there is no angle.
 
-    1 - cos = sin^2 / (1 + cos), and |w|^2 |w + g|^2 sin^2 = |w|^2 |g|^2 - <w, g>^2, which keeps its
-    digits however small the update is.
+    1 - cos = sin^2 / (1 + cos), and |w|^2 |w + g|^2 sin^2 = |w|^2 |g|^2 - `<w, g>`^2, which keeps
+    its digits however small the update is.
     """
     product = square + along  # <w, w + g_k>
     lengths = np.sqrt(square * np.maximum(square + 2 * along + squares, 0.0))

@@ -42,8 +42,8 @@ class Angles(NamedTuple):
     """How the updates g_k = W_k - w lie to each other and to w, in all columns or in a sample.
 
     Attributes:
-        gram: (K, K) <g_j, g_k>.
-        along: (K,) <g_k, w>.
+        gram: (K, K) `<g_j, g_k>`.
+        along: (K,) `<g_k, w>`.
         square: |w|^2.
     """
 

@@ -11,7 +11,7 @@ from fedhaw.rules.passes.arrays import astype, native
 
 
 def dot(a: Array, b: Array) -> float:
-    """<a, b>, summed in float64 over blocks."""
+    """The inner product `<a, b>`, summed in float64 over blocks."""
     a, b = native(a), native(b)
     return sum(in_order(a, lambda: lambda block: float(a[block] @ b[block]), vector_blocks(a)))
 
