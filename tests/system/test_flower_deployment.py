@@ -109,7 +109,7 @@ def test_garbage_and_everybody_lost_and_a_node_killed_in_mid_round(
         "4": {"2": "sleep"},
     }
     already = three_nodes.log("node2").count("Start `flwr-clientapp`")
-    three_nodes.run(flower.APP, plan=plan, rounds=5, deadline=15.0, out=tmp_path)
+    three_nodes.run(flower.APP, plan=plan, rounds=5, deadline=30.0, out=tmp_path)
     three_nodes.wait_for(
         lambda: three_nodes.log("node2").count("Start `flwr-clientapp`") == already + 4,
         "client 2 to begin round 4",
