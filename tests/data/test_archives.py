@@ -63,8 +63,8 @@ def test_column_major_arrays_keep_their_order(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_npz(tmp_path / "f.npz")["a"], array)
 
 
-def test_features_of_stanford_dogs(shared: Path) -> None:
-    path = shared / "data" / "dogs_vit_features.npz"
+def test_features_of_stanford_dogs(data_sets: Path) -> None:
+    path = data_sets / "dogs_vit_features.npz"
     data = load(path)
     assert data.classes == 120
     assert data.input_shape == (768,)

@@ -9,6 +9,7 @@ import pytest
 from fedhaw.data import DataError, from_arrays, load
 from fedhaw.data.checksums import md5_of
 from fedhaw.data.cifar import CIFAR10, RECORD, CifarFiles
+from fedhaw.data.sources import SOURCES
 
 RECORDS = 4
 
@@ -73,14 +74,14 @@ def test_the_archive_gives_the_same_as_the_folder(
     np.testing.assert_array_equal(folder.y_test, packed.y_test)
 
 
-def test_real_images_pass_the_published_checksum(shared: Path) -> None:
+def test_a_changed_pixel_in_an_archive_is_noticed(data_sets: Path) -> None:
     """The first 10,000 images, put back into records, are data_batch_1.bin to the bit."""
-    data = load("cifar10", shared / "data", download=False)
+    data = load("cifar10", data_sets, download=False)
     assert len(data.y_train) == CIFAR10.records
     changed = data.x_train.copy()
     changed[123, 4, 5, 1] ^= 1
     with pytest.raises(DataError, match=r"should equal data_batch_1\.bin is not the published"):
-        CIFAR10.adopt(replace(data, x_train=changed), Path("odd.npz"))
+        SOURCES["cifar10"].adopt(replace(data, x_train=changed), Path("odd.npz"))
 
 
 def test_other_images_are_not_cifar10() -> None:

@@ -142,12 +142,32 @@ def test_features_are_the_class_token_behind_the_last_layer_norm(
     np.testing.assert_allclose(made.std(axis=1), 1, atol=1e-3)
 
 
-def test_the_letters_features_are_of_that_kind(shared: Path) -> None:
-    """A layer norm's output obeys x . v = 1 for one v; the pooler's tanh would not."""
-    with np.load(shared / "data" / "dogs_vit_features.npz", allow_pickle=False) as stored:
-        x = stored["x"].astype(np.float64)
+def distance_from_a_layer_norm(features: np.ndarray) -> float:
+    """How far features are from x . v = 1 for one v, which a layer norm's output obeys."""
+    x = features.astype(np.float64)
     v = np.linalg.solve(x.T @ x, x.sum(axis=0))  # least squares
-    assert np.abs(x @ v - 1).max() < 1e-5
+    return float(np.abs(x @ v - 1).max())
+
+
+def test_the_letters_features_are_of_that_kind(data_sets: Path) -> None:
+    with np.load(data_sets / "dogs_vit_features.npz", allow_pickle=False) as stored:
+        assert distance_from_a_layer_norm(stored["x"]) < 1e-5
+        assert distance_from_a_layer_norm(np.tanh(stored["x"])) > 1e-2  # as the pooler gives them
+
+
+def test_features_of_a_trained_layer_norm_are_of_that_kind(vit: str, tmp_path: Path) -> None:
+    model = load_backbone(vit)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        for values in model.layernorm.parameters():
+            values.uniform_(0.5, 1.5)
+    model.save_pretrained(tmp_path / "trained", safe_serialization=True)
+    names = [f"{number}.jpg" for number in range(3 * HIDDEN)]
+    for seed, name in enumerate(names):
+        (tmp_path / name).write_bytes(jpeg(seed))
+    many = LabelledImages(ImageFolder(tmp_path), names, np.zeros(len(names), np.int64))
+    made = frozen_features(many, tmp_path / "cache", str(tmp_path / "trained"))
+    assert distance_from_a_layer_norm(made) < 1e-4
 
 
 def test_the_model_runs_once(
@@ -351,10 +371,10 @@ def test_lists_that_are_missing_changed_or_name_absent_images_are_refused(
 
 
 def test_features_kept_as_an_archive_are_used(
-    shared: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    data_sets: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        data = load("stanford-dogs", shared / "data", download=False)
+        data = load("stanford-dogs", data_sets, download=False)
     assert "2201 training and 548 test samples" in caplog.text
     assert data.classes == 120
 

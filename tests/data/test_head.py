@@ -20,8 +20,8 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def test_the_head_learns_breeds_from_frozen_features(shared: Path) -> None:
-    data = load(shared / "data" / "dogs_vit_features.npz")
+def test_the_head_learns_breeds_from_frozen_features(data_sets: Path) -> None:
+    data = load(data_sets / "dogs_vit_features.npz")
     x_train, x_test = map(torch.from_numpy, scaled(data))
     y_train, y_test = map(torch.from_numpy, (data.y_train, data.y_test))
     with torch.random.fork_rng():

@@ -1,3 +1,4 @@
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -5,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.stand_ins import GOLDEN, LETTER
 
 from fedhaw.data import (
     DataError,
@@ -23,53 +25,38 @@ from fedhaw.data import (
 )
 from fedhaw.data import partitions as partitions_module
 
-LETTER = [(0.1, "alpha01"), (1.0, "alpha1")]
-
-
-def labels_of(data: Path, name: str) -> np.ndarray:
-    file, key = {"mnist": ("mnist.npz", "y_train"), "cifar10": ("cifar10_12k.npz", "y_train_all")}[
-        name
-    ]
-    with np.load(data / file, allow_pickle=False) as archive:
-        return np.asarray(archive[key])
-
 
 def is_partition(parts: list[np.ndarray], samples: int) -> bool:
     return np.array_equal(np.sort(np.concatenate(parts)), np.arange(samples))
 
 
-@pytest.mark.parametrize(("alpha", "key"), LETTER)
+@pytest.mark.parametrize("key", LETTER)
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_letter_split_gives_the_published_lists_in_order(
-    shared: Path, name: str, alpha: float, key: str
-) -> None:
-    labels = labels_of(shared / "data", name)
-    with np.load(shared / "data" / f"{name}_partitions.npz", allow_pickle=False) as stored:
-        indices, offsets = stored[f"{key}_indices"], stored[f"{key}_offsets"]
-        counts = stored[f"{key}_counts"]
-    parts = letter_dirichlet(labels, clients=10, alpha=alpha)
-    for client, part in enumerate(parts):
-        np.testing.assert_array_equal(part, indices[offsets[client] : offsets[client + 1]])
-    np.testing.assert_array_equal(label_counts(labels, parts, 10), counts)
+def test_letter_split_gives_the_published_lists_in_order(name: str, key: str) -> None:
+    parts = letter_dirichlet(GOLDEN[f"{name}_labels"], clients=10, alpha=LETTER[key])
+    offsets = np.cumsum([0, *map(len, parts)])
+    np.testing.assert_array_equal(offsets, GOLDEN[f"{name}_{key}_offsets"])
+    lists = np.concatenate(parts).astype("<i4").tobytes()
+    assert sha256(lists).hexdigest() == GOLDEN[f"{name}_{key}_sha256"]
 
 
-@pytest.mark.parametrize(("alpha", "key"), LETTER)
-def test_published_lists_can_be_read_from_their_file(shared: Path, alpha: float, key: str) -> None:
-    path = shared / "data" / "mnist_partitions.npz"
-    read = read_partition(path, key, samples=60_000)
-    made = letter_dirichlet(labels_of(shared / "data", "mnist"), 10, alpha)
+@pytest.mark.parametrize("key", LETTER)
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_published_lists_can_be_read_from_their_file(data_sets: Path, name: str, key: str) -> None:
+    labels = GOLDEN[f"{name}_labels"]
+    read = read_partition(data_sets / f"{name}_partitions.npz", key, samples=len(labels))
+    made = letter_dirichlet(labels, 10, LETTER[key])
     assert all(map(np.array_equal, read, made))
 
 
-def test_first_images_of_cifar10_keep_the_letters_clients(shared: Path) -> None:
-    dataset = load("cifar10", shared / "data", download=False)
+def test_first_images_of_cifar10_keep_the_letters_clients(data_sets: Path) -> None:
+    dataset = load("cifar10", data_sets, download=False)
     parts = split(dataset, "letter", 10, alpha=0.1)
     assert is_partition(parts, len(dataset.y_train))
-    whole = read_partition(shared / "data" / "cifar10_partitions.npz", "alpha01", 50_000)
-    for here, published in zip(parts, whole, strict=True):
+    lists = data_sets / "cifar10_partitions.npz"
+    for here, published in zip(parts, read_partition(lists, "alpha01", 50_000), strict=True):
         np.testing.assert_array_equal(here, published[published < 10_000])
-    from_file = split(dataset, f"{shared / 'data' / 'cifar10_partitions.npz'}:alpha01", 10)
-    assert all(map(np.array_equal, parts, from_file))
+    assert all(map(np.array_equal, parts, split(dataset, f"{lists}:alpha01", 10)))
 
 
 labels_strategy = st.lists(st.integers(0, 6), min_size=1, max_size=120).map(np.array)

@@ -1,3 +1,4 @@
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -5,14 +6,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.stand_ins import GOLDEN
 
 from fedhaw.data import DataError, proxy_split, read_proxy_split
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_gives_the_letters_lists_in_order(shared: Path, name: str) -> None:
+def test_gives_the_letters_lists_in_order(data_sets: Path, name: str) -> None:
     proxy, evaluation = proxy_split(10_000, classes=10)
-    stored = read_proxy_split(shared / "data" / f"{name}_partitions.npz", samples=10_000)
+    both = np.concatenate([proxy, evaluation]).astype("<i4")
+    assert sha256(both.tobytes()).hexdigest() == GOLDEN[f"{name}_proxy_sha256"]
+    stored = read_proxy_split(data_sets / f"{name}_partitions.npz", samples=10_000)
     np.testing.assert_array_equal(proxy, stored[0])
     np.testing.assert_array_equal(evaluation, stored[1])
 

@@ -10,37 +10,43 @@ import pytest
 
 from fedhaw.experiments.job import Event
 from fedhaw.experiments.letter import LetterConditions
-from fedhaw.experiments.reproduce import ReproducePlan, reproduce
+from fedhaw.experiments.reproduce import ReproducePlan, Reproduction, reproduce
 from fedhaw.experiments.server_time import Timing, server_time_table, server_times
 from fedhaw.history import HistoryError
 from fedhaw.reports import keep_histories, to_markdown
 
 
-@pytest.fixture
-def plan(shared: Path, tmp_path: Path) -> ReproducePlan:
-    changes = (("data_dir", str(shared / "data")), ("rounds", 5), ("train_samples", 1000))
+@pytest.fixture(scope="module")
+def plan(data_sets: Path, tmp_path_factory: pytest.TempPathFactory) -> ReproducePlan:
+    changes = (("data_dir", str(data_sets)), ("rounds", 5), ("train_samples", 1000))
     conditions = LetterConditions("tiny", changes=changes)
-    return ReproducePlan(("fedprox",), ("mnist",), (0, 1), conditions, tmp_path)
+    out = tmp_path_factory.mktemp("reproduced")
+    return ReproducePlan(("fedprox",), ("mnist",), (0, 1), conditions, out)
+
+
+@pytest.fixture(scope="module")
+def table(plan: ReproducePlan) -> Reproduction:
+    """The one table of the plan, whose runs all tests read."""
+    (table,) = reproduce(plan)
+    return table
 
 
 def test_a_table_has_both_numbers_a_verdict_and_the_notice(
-    plan: ReproducePlan, tmp_path: Path
+    plan: ReproducePlan, table: Reproduction
 ) -> None:
-    (table,) = reproduce(plan)
-    text = (tmp_path / "fedprox-mnist-tiny.md").read_text()
+    text = (plan.out / "fedprox-mnist-tiny.md").read_text()
     assert "Smaller than the letter's experiment: 5 of 200 rounds" in text
     assert "/ 49.24 below" in text
     assert "FedProx+HAW" in text
     assert "FedProx+HAW-auto" in text  # ours alone: no number of the letter beside it
-    with (tmp_path / "fedprox-mnist-tiny.csv").open() as file:
+    with (plan.out / "fedprox-mnist-tiny.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(table.results) == 30
     assert {row["seeds"] for row in rows} == {"2"}
     assert all("Smaller" in row["notice"] for row in rows)
 
 
-def test_our_numbers_are_those_of_the_histories(plan: ReproducePlan, tmp_path: Path) -> None:
-    (table,) = reproduce(plan)
+def test_our_numbers_are_those_of_the_histories(plan: ReproducePlan, table: Reproduction) -> None:
     cell = next(
         r
         for r in table.results
@@ -48,23 +54,22 @@ def test_our_numbers_are_those_of_the_histories(plan: ReproducePlan, tmp_path: P
     )
     values = []
     for seed in plan.seeds:
-        folder = tmp_path / "runs" / "mnist-tiny" / "alpha0.1-pe0.5-fedprox" / "fedhaw"
+        folder = plan.out / "runs" / "mnist-tiny" / "alpha0.1-pe0.5-fedprox" / "fedhaw"
         lines = (folder / f"seed-{seed}" / "history.jsonl").read_text().splitlines()
         values.append(json.loads(lines[1 + 2])["evaluation"]["accuracy/authors"])
     assert cell.ours.mean == pytest.approx(50 * sum(values))
 
 
 def test_a_table_is_made_of_kept_histories_without_data_or_runs(
-    plan: ReproducePlan, tmp_path: Path
+    plan: ReproducePlan, table: Reproduction, tmp_path: Path
 ) -> None:
-    (whole,) = reproduce(plan)
     kept = tmp_path / "kept"
-    keep_histories([tmp_path / "runs"], kept)
+    keep_histories([plan.out / "runs"], kept)
     fewer = (("rounds", 5), ("train_samples", 1000), ("data_dir", str(tmp_path)))
     conditions = LetterConditions("tiny", changes=fewer, kept=kept)
     again = replace(plan, conditions=conditions, out=tmp_path / "again")
     (made,) = reproduce(again)
-    assert to_markdown(made.shown()) == to_markdown(whole.shown())
+    assert to_markdown(made.shown()) == to_markdown(table.shown())
     shutil.rmtree(kept / "mnist-tiny" / "alpha0.1-pe0.5-fedprox" / "fedhaw-auto")
     (less,) = reproduce(again)
     assert {result.cell.row for result in less.results} == {"FedProx", "FedProx+HAW"}
@@ -73,8 +78,8 @@ def test_a_table_is_made_of_kept_histories_without_data_or_runs(
         list(reproduce(again))
 
 
+@pytest.mark.usefixtures("table")
 def test_finished_cells_are_not_run_again(plan: ReproducePlan) -> None:
-    list(reproduce(plan))
     events: list[Event] = []
     list(reproduce(plan, events.append))
     assert {event.kind for event in events} == {"skipped"}

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from fedhaw.history import ClientFacts, History, RoundRecord, RunRecord
 from fedhaw.reports import Report, compare, comparison_table, write_report
@@ -311,13 +313,16 @@ def test_ten_thousand_rounds_of_a_hundred_clients_open_at_once(
 @pytest.mark.parametrize(
     ("width", "dark"), [(1280, False), (1280, True), (360, False), (360, True)]
 )
-def test_screenshots(report: Report, open_page: Open, width: int, dark: bool) -> None:
-    """Kept where FEDHAW_SCREENSHOTS says, for people to look at; otherwise skipped."""
-    folder = os.environ.get("FEDHAW_SCREENSHOTS")
-    if not folder:
-        pytest.skip("set FEDHAW_SCREENSHOTS to a folder to keep screenshots")
+def test_screenshots(
+    report: Report, open_page: Open, tmp_path: Path, width: int, dark: bool
+) -> None:
+    """As wide and as dark as asked for; kept where FEDHAW_SCREENSHOTS says, to be looked at."""
+    folder = Path(os.environ.get("FEDHAW_SCREENSHOTS", tmp_path))
     browser = open_page(report.page, width=width, dark=dark)
     shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     name = f"{'phone' if width < 600 else 'desktop'}-{'dark' if dark else 'light'}.png"
-    (Path(folder) / name).write_bytes(base64.b64decode(shot["data"]))
+    (folder / name).write_bytes(base64.b64decode(shot["data"]))
+    with Image.open(folder / name) as image:
+        assert image.width == width
+        assert (np.asarray(image.convert("L")).mean() < 128) == dark

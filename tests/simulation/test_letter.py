@@ -18,10 +18,10 @@ from fedhaw.simulation.run import RuleSource
     ],
 )
 def test_accuracy_after_200_rounds(
-    shared: Path, rule: RuleSource, least: float, most: float
+    published: Path, rule: RuleSource, least: float, most: float
 ) -> None:
     history = simulate(
-        rule, "mnist", data_dir=shared / "data", split="letter", alpha=0.1, eta=1e-3, batch=64,
+        rule, "mnist", data_dir=published, split="letter", alpha=0.1, eta=1e-3, batch=64,
         rounds=200, evaluate_every=10,
     )  # fmt: skip
     assert least < history.accuracy[-1] < most
