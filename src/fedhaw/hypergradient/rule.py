@@ -49,7 +49,7 @@ from fedhaw.hypergradient.coefficients import Start, check_coefficients, per_cli
 from fedhaw.hypergradient.models import Models, assembled, back, models_of
 from fedhaw.hypergradient.state import HypergradientState
 from fedhaw.rules.base import Array, Client, InvalidRound, InvalidRule, Round, Vector, check_number
-from fedhaw.rules.guards import checked, unchanged
+from fedhaw.rules.guards import checked, refusing_other_states, unchanged
 from fedhaw.rules.logits import with_newcomers
 from fedhaw.rules.passes import combine, is_finite, like, to_vector
 
@@ -57,6 +57,7 @@ Formula: TypeAlias = Callable[[dict[str, Tensor], Models], Tensor]
 """Coefficients by name, in the models' dtype, and a round's models -> a tensor."""
 
 
+@refusing_other_states
 @dataclass(frozen=True, eq=False)  # functions and arrays do not compare
 class HypergradientRule:
     """A rule made from a formula.

@@ -1,7 +1,8 @@
-"""What keeps a bad upload, or a bad number, out of the global model."""
+"""What keeps a bad upload, a bad number or another rule's memory out of the global model."""
 
 from dataclasses import replace
-from typing import TypeVar
+from functools import wraps
+from typing import Any, TypeVar
 
 from fedhaw.loss_reasons import NOT_FINITE
 from fedhaw.rules.base import (
@@ -18,6 +19,24 @@ from fedhaw.rules.base import (
 from fedhaw.rules.passes import is_finite, non_finite_rows
 
 S = TypeVar("S", bound=State)
+R = TypeVar("R", bound=Rule[Any])
+
+
+def refusing_other_states(cls: type[R]) -> type[R]:
+    """The class of a rule, whose `aggregate` refuses a state that `init` would not make."""
+    aggregate, own = cls.aggregate, cls.init.__annotations__["return"]
+
+    @wraps(aggregate)
+    def of_own_state(self: R, state: State, current: Round) -> tuple[Array, State]:
+        if not isinstance(state, own):
+            raise InvalidRound(
+                f"{cls.__name__} was given a {type(state).__name__} as its state, which is another "
+                "rule's; begin with init() and go on with what aggregate returns."
+            )
+        return aggregate(self, state, current)
+
+    setattr(cls, aggregate.__name__, of_own_state)
+    return cls
 
 
 def checked(model: Array, current: Round) -> Array:

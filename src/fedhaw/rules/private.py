@@ -45,7 +45,7 @@ from fedhaw.rules.base import (
     Rule,
     check_number,
 )
-from fedhaw.rules.guards import unchanged
+from fedhaw.rules.guards import refusing_other_states, unchanged
 from fedhaw.rules.passes import blend, like, update_products
 from fedhaw.rules.updates import mean_update
 from fedhaw.rules.within import StateAround
@@ -116,6 +116,7 @@ class PrivateState(StateAround):
         return {**self.inner.metrics, "epsilon": self.epsilon, "clip": self.clip}
 
 
+@refusing_other_states
 @dataclass(frozen=True)
 class Private:
     """Any rule that can do with the sum of the updates, on a sum that hides each client.

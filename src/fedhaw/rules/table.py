@@ -25,6 +25,7 @@ from fedhaw.rules.fedhyper import FedHyperG
 from fedhaw.rules.fedlaw import FedLAW
 from fedhaw.rules.fedlws import FedLWS
 from fedhaw.rules.fedvarp import FedVARP
+from fedhaw.rules.guards import refusing_other_states
 from fedhaw.rules.krum import Krum, MultiKrum
 from fedhaw.rules.ldawa import LDAWA
 from fedhaw.rules.median import Median
@@ -116,3 +117,6 @@ TABLE = (
     RuleEntry("rfa", "RFA", RFA),
     RuleEntry("clipped", "Clipped", Clipped),
 )
+
+for _entry in TABLE:
+    refusing_other_states(_entry.cls)
