@@ -36,8 +36,7 @@ from record import Record
 
 import fedhaw
 from fedhaw.models import Layout, resnet18
-from fedhaw.rules import Round, Rule, memory
-from fedhaw.rules.table import TABLE
+from fedhaw.rules import Round, Rule, memory, registry
 
 MNIST_MLP, DOGS_HEAD, RESNET18 = 118_282, 293_752, 11_173_962
 SIZES = [(10, MNIST_MLP), (10, DOGS_HEAD), (10, RESNET18), (100, MNIST_MLP), (1000, MNIST_MLP)]
@@ -50,7 +49,9 @@ RULES: dict[str, Rule[Any]] = {
     "FedLWS": fedhaw.FedLWS(),
     "FedLAW": fedhaw.FedLAW(lambda model: (0.0, model), epochs=1, lr=1e-9),  # one proxy step
 }
-EVERY_RULE = {entry.title: RULES.get(entry.title) or entry.cls() for entry in TABLE}
+EVERY_RULE = {
+    entry.title: RULES.get(entry.title) or entry.cls() for entry in registry.RULES.values()
+}
 BACKENDS = {"NumPy": lambda array: array, "torch": torch.from_numpy}
 MOVE = 0.1  # length of a client's update, as a share of the model's
 SPINNING = 4  # processes that do nothing but keep the cores busy

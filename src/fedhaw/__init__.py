@@ -4,25 +4,14 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from fedhaw import rules as _rules
 from fedhaw.checkpoints import CheckpointError
 from fedhaw.errors import FedhawError, MissingExtra, importing
 from fedhaw.files import FileWriteError
 from fedhaw.history import History, HistoryError
 from fedhaw.names import UnknownName
-from fedhaw.rules import (
-    InvalidClientModel,
-    InvalidRound,
-    InvalidRule,
-    LengthGuard,
-    Round,
-    Rule,
-    State,
-    aggregate_surviving,
-    load_state,
-    save_state,
-)
-from fedhaw.rules import table as _table
-from fedhaw.rules.table import *
+from fedhaw.rules import *
+from fedhaw.rules.registry import RULES as _RULES
 from fedhaw.uplink import (
     BurstyUplink,
     HourlyUplink,
@@ -56,7 +45,9 @@ _SIMULATION = {
     "UnsupportedModule": "fedhaw.models",
     "simulate": "fedhaw.simulation",
 }
-# These do not; only they take their time.
+# A rule that `fedhaw.rules` does not import by its name is offered all the same.
+_LISTED = {entry.cls.__name__: entry.cls for entry in _RULES.values()}
+# These need no torch; only they take their time.
 _LATER = {"DataError": "fedhaw.data", "InvalidSetting": "fedhaw.settings"}
 
 
@@ -76,27 +67,18 @@ __all__ = [
     "History",
     "HistoryError",
     "HourlyUplink",
-    "InvalidClientModel",
-    "InvalidRound",
-    "InvalidRule",
     "InvalidSetting",
     "InvalidUplink",
     "LabelUplink",
     "LateUplink",
-    "LengthGuard",
     "LetterUplink",
     "MissingExtra",
     "RecordedUplink",
-    "Round",
-    "Rule",
-    "State",
     "UnknownName",
     "__version__",
-    "aggregate_surviving",
-    "load_state",
-    "save_state",
 ]
-__all__ += _table.__all__
+__all__ += _rules.__all__
+__all__ += [name for name in _LISTED if name not in __all__]
 if _torch_is_installed():
     __all__ += list(_SIMULATION)
 
@@ -104,6 +86,8 @@ if _torch_is_installed():
 def __getattr__(name: str) -> object:
     place = (_SIMULATION | _LATER).get(name)
     if place is None:
+        if name in _LISTED:
+            return _LISTED[name]
         raise AttributeError(f"module 'fedhaw' has no attribute {name!r}")
     with importing(f"fedhaw.{name}", "sim"):
         return getattr(import_module(place), name)

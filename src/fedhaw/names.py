@@ -95,7 +95,7 @@ def make(reference: str, kind: type[T], **offered: object) -> T:
         UnknownName: it cannot be loaded or called, or something else comes out.
     """
     found = load(reference)
-    if isinstance(found, kind) and not isinstance(found, type):
+    if isinstance(found, kind) and not isinstance(found, type) and not inspect.isroutine(found):
         return found
     if not callable(found):
         raise UnknownName(

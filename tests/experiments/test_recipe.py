@@ -67,8 +67,8 @@ WRONG = [
     ("eta = nan", "eta in {file} is nan; it must be a number above 0."),
     ("loss_rate = 2", "loss_rate in {file} is 2; it must be a number from 0 to 1."),
     ("data = 3", "data in {file} is 3; it must be text."),
-    ('engine = "gpu"', "engine in {file} is 'gpu'; it must be one of 'auto', 'sequential', "
-     "'processes', 'stacked'."),
+    ('engine = "gpu"', "engine in {file} is 'gpu'; it must be one of 'auto', 'processes', "
+     "'sequential', 'stacked'."),
     ('rule = "fedhav"', "rule in {file}: There is no rule 'fedhav'; did you mean fedhaw?"),
     ("rule = 3", "rule in {file} is 3; it must be a rule's name, or a table"),
     ('[rule]\nnam = "fedhaw"', "rule.nam in {file} does not exist; a rule has a name and options."),

@@ -4,7 +4,6 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from fedhaw.experiments import read_recipe
 from fedhaw.experiments.recipe import KEYS
 from fedhaw.settings import SETTINGS, SPELLINGS, InvalidSetting, Setting, fill
 from fedhaw.settings.table import page
-from fedhaw.simulation.engines import ENGINES
 
 COMMANDS: Any = typer.main.get_command(app)
 NAMES = pytest.mark.parametrize("name", SETTINGS)
@@ -44,14 +42,15 @@ def inside(setting: Setting) -> list[object]:
             ]
         case _:
             lowest = setting.at_least if setting.above is None else setting.above + 1e-9
-            return [float(limit) for limit in (lowest, setting.at_most) if limit is not None]
+            limits = (lowest, setting.at_most, setting.besides)
+            return [float(limit) for limit in limits if limit is not None]
 
 
 def outside(setting: Setting) -> list[object]:
     """Values just outside of them."""
     match setting.kind:
         case "switch":
-            return []
+            return [1, "yes"]
         case "list" | "text":
             return ["nothing such"] if setting.choices else [""]
         case "whole number":
@@ -59,7 +58,8 @@ def outside(setting: Setting) -> list[object]:
             return [int(limit) + step for limit, step in limits if limit is not None] + [1.5]
         case _:
             own = [(setting.above, 0), (setting.at_least, -1), (setting.at_most, 1)]
-            return [limit + step for limit, step in own if limit is not None]
+            between = [] if setting.besides is None else [(setting.besides + 1) / 2]
+            return [*(limit + step for limit, step in own if limit is not None), *between]
 
 
 BAD = [(name, value) for name, setting in SETTINGS.items() for value in outside(setting)]
@@ -92,11 +92,27 @@ def test_a_value_just_outside_gets_the_same_sentence_everywhere(
     sentence = str(refusal.value)
     assert sentence.startswith(f"{name} is {value!r}; it must be ")
     flag = f"--{name.replace('_', '-')}"
-    assert call("run", flag, as_flag(value)).replace(flag, name) == sentence
-    if name != "seed":
-        assert call("compare", flag, as_flag(value)).replace(flag, name) == sentence
+    if SETTINGS[name].kind != "switch":  # a flag without a value cannot have a wrong one
+        assert call("run", flag, as_flag(value)).replace(flag, name) == sentence
+        if name != "seed":
+            assert call("compare", flag, as_flag(value)).replace(flag, name) == sentence
     (tmp_path / "r.toml").write_text(f"{name} = {json.dumps(value)}\n")
     assert call("run", "r.toml").replace(f"{name} in r.toml", name) == sentence
+
+
+@pytest.mark.parametrize("name", [name for name, setting in SETTINGS.items() if setting.known])
+def test_a_name_that_is_not_known_gets_the_same_sentence_everywhere(
+    call: Callable[..., str], tmp_path: Path, name: str
+) -> None:
+    given: dict[str, Any] = {name: "nothing-such"}
+    with pytest.raises(fedhaw.FedhawError) as refusal:
+        fedhaw.simulate(fedhaw.FedAvg(), out="out", **given)
+    sentence = str(refusal.value)
+    assert re.match("There is no [a-z ]+ 'nothing-such'; choose one of ", sentence)
+    assert all(known in sentence for known in SETTINGS[name].known)
+    assert call("run", f"--{name.replace('_', '-')}", "nothing-such", "--out", "out") == sentence
+    (tmp_path / "r.toml").write_text(f'{name} = "nothing-such"\n')
+    assert call("run", "r.toml", "--out", "out") == sentence
 
 
 @pytest.mark.parametrize("name", ["alpha", "rounds"])
@@ -126,17 +142,8 @@ def test_a_shorter_flag_is_named(call: Callable[..., str]) -> None:
 @NAMES
 def test_the_help_names_whatever_can_be_chosen(name: str) -> None:
     setting = SETTINGS[name]
-    if not setting.known:
-        return
-    module, _, attribute = setting.known.partition(":")
-    known = getattr(import_module(module), attribute)
-    for value in known() if callable(known) else known:
-        word = re.split(r"\+|-\d", value)[0]  # resnet18-16 is a resnet18
-        assert re.search(rf"\b{word}\b", setting.help), f"{name} does not speak of {word}"
-
-
-def test_every_engine_has_its_class() -> None:
-    assert ("auto", *ENGINES) == SETTINGS["engine"].choices
+    for value in setting.known:
+        assert re.search(rf"\b{value}\b", setting.help), f"{name} does not speak of {value}"
 
 
 @NAMES

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,12 +33,7 @@ def complete(name: str) -> Callable[[str], list[str]]:
     setting = SETTINGS[name]
 
     def values(incomplete: str) -> list[str]:
-        known: Any = setting.choices
-        if setting.known:
-            module, _, attribute = setting.known.partition(":")
-            known = getattr(import_module(module), attribute)
-        return [value for value in (known() if callable(known) else known)
-                if value.startswith(incomplete)]  # fmt: skip
+        return [value for value in setting.choices or setting.known if value.startswith(incomplete)]
 
     return values
 

@@ -26,10 +26,10 @@ from fedhaw.clients.algorithm import (
     Vectors,
 )
 from fedhaw.clients.update import InvalidUpdate, LocalUpdate
+from fedhaw.listing import listed
 
-ALPHA = 0.01
 
-
+@listed(__name__, "feddyn")
 @dataclass(frozen=True)
 class FedDyn(ClientAlgorithm):
     """FedDyn over steps of any optimiser.
@@ -40,7 +40,7 @@ class FedDyn(ClientAlgorithm):
     """
 
     steps: LocalUpdate
-    alpha: float = ALPHA
+    alpha: float = 0.01
 
     stackable: ClassVar[bool] = True
 

@@ -27,8 +27,10 @@ from fedhaw.clients.algorithm import (
     Start,
 )
 from fedhaw.clients.update import LocalUpdate, require_sgd
+from fedhaw.listing import listed
 
 
+@listed(__name__, "fednova")
 @dataclass(frozen=True)
 class FedNova(ClientAlgorithm):
     """FedNova over steps of SGD.

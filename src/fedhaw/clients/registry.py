@@ -1,8 +1,8 @@
-"""The client algorithms by name: those of fedhaw in one table, a user's own by where it stands.
+"""The client algorithms by name: those that the files of this package list, and a user's own.
 
 A name is made of parts: an algorithm, FedProx's term and an optimiser, each of which may be left
-out, such as ``scaffold``, ``fedprox+adam`` or ``fednova+fedprox+sgd-wd``. A new algorithm needs its
-file and one line in the table below.
+out, such as ``scaffold``, ``fedprox+adam`` or ``fednova+fedprox+sgd-wd``. A listed `LocalUpdate` is
+an optimiser, a listed function changes its steps, and a listed class is an algorithm above them.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,41 +13,17 @@ from typing import Any, TypeAlias
 from torch.nn.functional import cross_entropy
 
 from fedhaw.clients.algorithm import ClientAlgorithm
-from fedhaw.clients.feddyn import ALPHA as FEDDYN_ALPHA
-from fedhaw.clients.feddyn import FedDyn
-from fedhaw.clients.fednova import FedNova
 from fedhaw.clients.own_function import ClientFunction, OwnFunction
-from fedhaw.clients.scaffold import SCAFFOLD
-from fedhaw.clients.update import InvalidUpdate, LocalUpdate
+from fedhaw.clients.update import SGD, InvalidUpdate, LocalUpdate
+from fedhaw.listing import Listing
 from fedhaw.models import Loss
 from fedhaw.names import accepted, is_reference, load, make, no_such
 
 ClientUpdate: TypeAlias = ClientAlgorithm | ClientFunction
 """What a client does with the global model and its own data: an algorithm, or a function."""
 
-OPTIMISERS = {
-    "sgd": LocalUpdate(),
-    "sgd-wd": LocalUpdate(weight_decay=1e-4),
-    "adam": LocalUpdate(optimiser="adam"),
-}
-
-ALGORITHMS: dict[str, Callable[[LocalUpdate, float], ClientAlgorithm]] = {
-    "scaffold": lambda steps, feddyn_alpha: SCAFFOLD(steps),
-    "feddyn": lambda steps, feddyn_alpha: FedDyn(steps, feddyn_alpha),
-    "fednova": lambda steps, feddyn_alpha: FedNova(steps),
-}
-"""Algorithms on top of an optimiser's steps, made from these and from settings of their own."""
-
-UPDATES = (
-    *OPTIMISERS,
-    "fedprox",
-    *(f"fedprox+{name}" for name in OPTIMISERS if name != "sgd"),
-    *ALGORITHMS,
-)
-"""Every name that `named` knows, but for further combinations."""
-
-FEDPROX_MU = 1e-3
-"""The letter's mu."""
+UPDATES: Listing[LocalUpdate | Callable[..., ClientAlgorithm]] = Listing("clients")
+"""Every part that a name may have."""
 
 
 def named(
@@ -57,55 +33,54 @@ def named(
     epochs: int = 1,
     batch: int = 64,
     weight_decay: float | None = None,
-    mu: float = FEDPROX_MU,
     momentum: float = 0.0,
     clip: float = 0.0,
     eta_decay: float = 1.0,
-    feddyn_alpha: float = FEDDYN_ALPHA,
     loss: Loss = cross_entropy,
+    **own: float,
 ) -> ClientAlgorithm:
     """A client algorithm by name.
 
     Args:
-        name: ``"sgd"``, ``"sgd-wd"`` (weight decay 1e-4) or ``"adam"``; ``"fedprox"``,
-            ``"scaffold"``, ``"feddyn"`` or ``"fednova"`` over SGD; or these over another one, such
-            as ``"fedprox+adam"``.
+        name: one of `UPDATES`, or several of them over each other, such as ``"fedprox+adam"``.
         eta: the learning rate.
         epochs: passes over the client's samples in a round.
         batch: samples a step.
         weight_decay: in place of the name's own.
-        mu: FedProx's coefficient; only where the name asks for FedProx.
         momentum: of SGD.
         clip: the longest gradient; 0 is no limit.
         eta_decay: by which the learning rate is multiplied from one round to the next.
-        feddyn_alpha: FedDyn's coefficient; only where the name asks for FedDyn.
         loss: (outputs, labels) -> mean loss of a batch.
+        own: what only some parts of a name know: FedProx's ``mu``; the fields of an algorithm after
+            its name, such as ``feddyn_alpha``.
 
     Raises:
         InvalidUpdate: there is no such algorithm, or its parts do not go together.
     """
     parts = name.split("+")
-    optimisers = [part for part in parts if part in OPTIMISERS] or ["sgd"]
-    algorithms = [part for part in parts if part in ALGORITHMS]
-    known = {"fedprox", *OPTIMISERS, *ALGORITHMS}
-    if not known.issuperset(parts) or len(set(parts)) < len(parts):
-        raise InvalidUpdate(no_such("client update named", name, UPDATES))
-    if len(optimisers) > 1 or len(algorithms) > 1:
-        raise InvalidUpdate(no_such("client update named", name, UPDATES))
-    plain = OPTIMISERS[optimisers[0]]
-    update = replace(
+    found = {part: UPDATES[part] for part in parts if part in UPDATES}
+    optimisers = [thing for thing in found.values() if isinstance(thing, LocalUpdate)]
+    algorithms = [thing for thing in found.values() if isinstance(thing, type)]
+    if len(found) < len(parts) or len(optimisers) > 1 or len(algorithms) > 1:
+        wrong = next((part for part in parts if part not in found), name)
+        raise InvalidUpdate(no_such("client update named", wrong, tuple(UPDATES)))
+    plain = optimisers[0] if optimisers else SGD
+    made: ClientAlgorithm = replace(
         plain,
         eta=eta,
         epochs=epochs,
         batch=batch,
         weight_decay=plain.weight_decay if weight_decay is None else weight_decay,
-        proximal=mu if "fedprox" in parts else 0.0,
         momentum=momentum,
         clip=clip,
         eta_decay=eta_decay,
         loss=loss,
     )
-    return ALGORITHMS[algorithms[0]](update, feddyn_alpha) if algorithms else update
+    above = [(part, thing) for part, thing in found.items() if not isinstance(thing, LocalUpdate)]
+    for part, thing in sorted(above, key=lambda item: isinstance(item[1], type)):
+        fields = {key.removeprefix(f"{part}_"): value for key, value in own.items()}
+        made = thing(made, **accepted(thing, fields, first=1))
+    return made
 
 
 def by_name(name: str, settings: Mapping[str, Any]) -> ClientUpdate:

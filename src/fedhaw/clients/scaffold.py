@@ -26,8 +26,10 @@ from fedhaw.clients.algorithm import (
     Vectors,
 )
 from fedhaw.clients.update import LocalUpdate, require_sgd
+from fedhaw.listing import listed
 
 
+@listed(__name__, "scaffold")
 @dataclass(frozen=True)
 class SCAFFOLD(ClientAlgorithm):
     """SCAFFOLD over steps of SGD.

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from fedhaw.clients.algorithm import ClientAlgorithm, ClientResult, ClientRound
 from fedhaw.errors import FedhawError, shown
+from fedhaw.listing import listed
 from fedhaw.models import Loss
 from fedhaw.spellings import also_spelt
 
@@ -127,6 +128,17 @@ class LocalUpdate(ClientAlgorithm):
         """The same as in `ClientAlgorithm`."""
         trained = given.descend(self)
         return ClientResult(trained.model, trained.loss)
+
+
+SGD = listed(__name__, "sgd")(LocalUpdate())
+SGD_WD = listed(__name__, "sgd-wd", "weight decay 1e-4")(LocalUpdate(weight_decay=1e-4))
+ADAM = listed(__name__, "adam")(LocalUpdate(optimiser="adam"))
+
+
+@listed(__name__, "fedprox")
+def fedprox(steps: LocalUpdate, mu: float = 1e-3) -> LocalUpdate:
+    """Steps with FedProx's term; the default mu is the letter's."""
+    return replace(steps, proximal=mu)
 
 
 def require_sgd(algorithm: str, steps: LocalUpdate) -> None:

@@ -14,7 +14,7 @@ from fedhaw.data.partitions import (
     restrict,
     shards,
 )
-from fedhaw.errors import shown
+from fedhaw.names import no_such
 
 Split: TypeAlias = Literal["letter", "dirichlet", "iid", "shards", "holders"]
 
@@ -75,9 +75,7 @@ def split(
             return _as_many(by_holder(dataset.holders), asked, f"the holders of {dataset.name}")
     file, dot, name = how.partition(".npz")
     if not dot:
-        raise DataError(
-            f"There is no split {shown(how)}; choose one of: {', '.join(SPLITS)}, or FILE.npz."
-        )
+        raise DataError(no_such("split", how, SPLITS, "FILE.npz"))
     whole = labels if dataset.whole_labels is None else dataset.whole_labels
     parts = read_partition(file + dot, name.removeprefix(":") or None, len(whole))
     return _as_many(restrict(parts, len(labels)), asked, how)

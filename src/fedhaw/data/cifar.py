@@ -18,6 +18,7 @@ from fedhaw.data.download import PublishedFile, fetch
 from fedhaw.data.errors import DataError
 from fedhaw.data.source import Search
 from fedhaw.data.tars import members, opened
+from fedhaw.listing import listed
 
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
@@ -165,6 +166,7 @@ CIFAR10 = CifarFiles(
     ),
     test=("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
 )
+listed(__name__, "cifar10")(CIFAR10)
 
 
 def _images(records: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -22,6 +22,7 @@ from fedhaw.data.images import ImageFolder, ImageStore, ImageTar, LabelledImages
 from fedhaw.data.source import Search
 from fedhaw.data.tars import members, opened
 from fedhaw.errors import importing
+from fedhaw.listing import listed
 
 CLASSES = 120
 PARTS = ("train", "test")
@@ -71,7 +72,7 @@ class StanfordDogs:
             fetch(file, folder, progress)
 
 
-STANFORD_DOGS = StanfordDogs()
+STANFORD_DOGS = listed(__name__, "stanford-dogs")(StanfordDogs())
 
 
 def _features(train: LabelledImages, test: LabelledImages, classes: int, search: Search) -> Dataset:

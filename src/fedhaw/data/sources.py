@@ -6,27 +6,21 @@ first of these folders that was named.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from fedhaw.data.archives import load_archive
-from fedhaw.data.cifar import CIFAR10
 from fedhaw.data.dataset import Dataset
-from fedhaw.data.dogs import STANFORD_DOGS
 from fedhaw.data.errors import DataError
 from fedhaw.data.features import VIT_B16
-from fedhaw.data.mnist import FASHION_MNIST, MNIST, mnist_5k
 from fedhaw.data.source import Search, Source
+from fedhaw.listing import Listing
 from fedhaw.names import OWN, is_reference, make, no_such
 
 ENVIRONMENT = "FEDHAW_DATA"
 
-SOURCES: dict[str, Source] = {
-    "mnist": MNIST,
-    "fashion-mnist": FASHION_MNIST,
-    "cifar10": CIFAR10,
-    "stanford-dogs": STANFORD_DOGS,
-}
-"""The published data sets by name."""
+SOURCES: dict[str, Source | Callable[[], Dataset]] = dict(Listing("data"))
+"""The data sets by name: where each is published, or a function that has it."""
 
 
 def load(
@@ -40,8 +34,7 @@ def load(
     """The data set behind a name or a path.
 
     Args:
-        name_or_path: "mnist-5k" (comes with the installation), "mnist", "fashion-mnist",
-            "cifar10", "stanford-dogs", an .npz file (see `fedhaw.data.archives`), or where a user's
+        name_or_path: one of `SOURCES`, an .npz file (see `fedhaw.data.archives`), or where a user's
             own function that returns a `Dataset` stands, such as `my_data.py:digits`; it is given
             `data_dir` if it has such a parameter.
         data_dir: folder to look in first, and to download to.
@@ -54,12 +47,13 @@ def load(
         DataError: no such data set, or its files are missing, damaged, or not the published ones.
     """
     name = os.fspath(name_or_path)
-    if name == "mnist-5k":  # needs no folder, so do not look for any
-        return mnist_5k()
+    source = SOURCES.get(name)
+    if callable(source):  # it needs no folder, so do not look for any
+        return source()
     if is_reference(name):
         return make(name, Dataset, data_dir=data_dir)
     search = Search(search_folders(data_dir), download, progress, backbone)
-    if source := SOURCES.get(name):
+    if source:
         return _published(name, source, search)
     if not name.endswith(".npz"):
         raise DataError(no_such("data set", name, names(), f"a file ending in .npz, or {OWN}"))
@@ -69,7 +63,7 @@ def load(
 
 def names() -> tuple[str, ...]:
     """Every data set that `load` knows by name."""
-    return ("mnist-5k", *SOURCES)
+    return tuple(SOURCES)
 
 
 def search_folders(data_dir: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:

@@ -19,8 +19,7 @@ from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from fedhaw.errors import shown
 from fedhaw.names import advice
 from fedhaw.rules import ProxyLoss, Rule
-from fedhaw.rules.registry import UnknownRule, find, name_of
-from fedhaw.rules.table import RuleEntry
+from fedhaw.rules.registry import RuleEntry, UnknownRule, find, name_of
 from fedhaw.spellings import with_own_names
 
 Family: TypeAlias = Literal["mnist", "cifar10", "dogs"]

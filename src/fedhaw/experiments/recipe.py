@@ -28,8 +28,7 @@ from fedhaw.description import version
 from fedhaw.errors import shown
 from fedhaw.experiments.catalogue import Family, entries, filled_options, options, try_options
 from fedhaw.names import UnknownName, fingerprint, is_reference
-from fedhaw.rules.registry import DEFAULT, UnknownRule, find
-from fedhaw.rules.table import RuleEntry
+from fedhaw.rules.registry import DEFAULT, RuleEntry, UnknownRule, find
 from fedhaw.settings import (
     SETTINGS,
     FederationSettings,
@@ -39,7 +38,7 @@ from fedhaw.settings import (
     described,
     fill,
 )
-from fedhaw.uplink import BY_LOSS_RATE
+from fedhaw.uplink import may_lose
 
 RecipeError = InvalidSetting
 """A recipe that cannot be used; the sentence names the file or flag, the key and the remedy."""
@@ -118,8 +117,7 @@ class Recipe:
     @property
     def rule_options(self) -> dict[str, Any]:
         """The rule's options with everything filled in that depends on the federation."""
-        settings = self.settings
-        lossy = settings["loss_rate"] > 0 or settings["uplink"] not in BY_LOSS_RATE
+        lossy = may_lose(self.settings["uplink"], self.settings["loss_rate"])
         return filled_options(self.rule.name, self.rule.options, self.family, lossy)
 
     @classmethod
@@ -158,7 +156,7 @@ class Recipe:
         }
         values = {**described(self.settings), "rule": rule}
         rules = [entry.key for entry in entries(self.rule.name, self.rule_options)]
-        named = [*rules, *(values[key] for key in ("data", "model", "client_update"))]
+        named = [*rules, *(values[key] for key in ("data", "model", "client_update", "uplink"))]
         named += self.settings["metrics"]
         own = [name for name in named if isinstance(name, str) and is_reference(name)]
         if own:  # a user's own code that was changed gives another result

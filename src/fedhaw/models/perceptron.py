@@ -15,10 +15,12 @@ all: the last product adds straight onto the weights.
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 
 import torch
 from torch import Tensor, nn
 
+from fedhaw.listing import listed
 from fedhaw.models.layout import UnsupportedModule
 
 
@@ -41,6 +43,21 @@ def mlp(sizes: Sequence[int]) -> nn.Sequential:
 def head(features: int = 768, classes: int = 120) -> nn.Sequential:
     """The letter's classifier on frozen ViT features: 768-256-256-120."""
     return mlp((features, 256, 256, classes))
+
+
+@listed(__name__, "mlp", "such as mlp-200-100")
+def _mlp(input_shape: tuple[int, ...], classes: int, *widths: int) -> nn.Sequential:
+    return mlp((prod(input_shape), *(widths or (128, 128)), classes))
+
+
+@listed(__name__, "logistic")
+def _logistic(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    return mlp((prod(input_shape), classes))
+
+
+@listed(__name__, "head", "of the letter")
+def _head(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    return head(prod(input_shape), classes)
 
 
 def perceptron_sizes(module: nn.Module) -> tuple[int, ...] | None:

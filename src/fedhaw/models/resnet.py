@@ -8,6 +8,9 @@ four stages work at 32, 16, 8 and 4 pixels.
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from fedhaw.listing import listed
+from fedhaw.models.layout import UnsupportedModule
+
 
 class ResidualBlock(nn.Module):
     """Two 3 x 3 convolutions and a shortcut around them."""
@@ -74,3 +77,24 @@ def cnn(input_shape: tuple[int, int, int], classes: int) -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(512, classes),
     )
+
+
+@listed(__name__, "cnn")
+def _cnn(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
+    return cnn(_image_shape("cnn", input_shape), classes)
+
+
+@listed(__name__, "resnet18", "such as resnet18-16")
+def _resnet18(input_shape: tuple[int, ...], classes: int, width: int = 64) -> nn.Sequential:
+    return resnet18(classes, width, _image_shape("resnet18", input_shape)[0])
+
+
+def _image_shape(name: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    if len(shape) == 2:
+        shape = (1, *shape)
+    if len(shape) != 3 or min(shape[1:]) < 4:
+        raise UnsupportedModule(
+            f"{name} needs images of at least 4 x 4 pixels, (channels, height, width); these "
+            f"samples have shape {shape}: choose an MLP."
+        )
+    return shape[0], shape[1], shape[2]

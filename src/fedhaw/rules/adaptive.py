@@ -19,6 +19,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import (
     Array,
     Client,
@@ -112,6 +113,7 @@ def _begun(w: Array, moment: Array | None, start: float) -> Array:
     return like(w, moment)
 
 
+@listed(__name__, "fedadagrad", "FedAdagrad")
 @dataclass(frozen=True)
 class FedAdagrad(Adaptive):
     """Steps that shorten where a parameter has moved much in all rounds so far.
@@ -129,6 +131,7 @@ class FedAdagrad(Adaptive):
         return v + square
 
 
+@listed(__name__, "fedadam", "FedAdam")
 @dataclass(frozen=True)
 class FedAdam(Adaptive):
     """Steps that shorten where a parameter has moved much of late.
@@ -150,6 +153,7 @@ class FedAdam(Adaptive):
         return self.beta_2 * v + (1 - self.beta_2) * square
 
 
+@listed(__name__, "fedyogi", "FedYogi")
 @dataclass(frozen=True)
 class FedYogi(Adaptive):
     """FedAdam whose steps grow back only slowly after a large update.

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import (
     Array,
     Client,
@@ -59,6 +60,7 @@ class ClippedState(StateAround):
         return "; ".join(filter(None, (shortened_note(self.shortened), super().note))) or None
 
 
+@listed(__name__, "clipped", "Clipped")
 @dataclass(frozen=True)
 class Clipped:
     """Any rule, on updates of limited length.

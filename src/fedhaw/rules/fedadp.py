@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine, softmax, update_products
@@ -47,6 +48,7 @@ class FedAdpState(LearnsNothing):
         return np.array([self.angle_sums[c] / self.rounds_seen[c] for c in self.clients])
 
 
+@listed(__name__, "fedadp", "FedAdp")
 @dataclass(frozen=True)
 class FedAdp:
     """FedAvg reweighted by the angle between a client's update and the mean update.

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend
@@ -51,6 +52,7 @@ class FedAUState:
         return {"interval": float(np.mean(list(self.interval_of.values()) or [1.0]))}
 
 
+@listed(__name__, "fedau", "FedAU")
 @dataclass(frozen=True)
 class FedAU:
     """FedAvg weighted by how seldom a client is heard.

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, LearnsNothing, Needs, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine
@@ -30,6 +31,7 @@ class FedAvgState(LearnsNothing):
     weights: Vector = field(default_factory=lambda: np.zeros(0))
 
 
+@listed(__name__, "fedavg", "FedAvg")
 @dataclass(frozen=True)
 class FedAvg:
     """The average of the client models, weighted by data; has no hyper-parameters."""

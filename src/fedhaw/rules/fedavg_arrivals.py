@@ -9,6 +9,7 @@ nobody of those that arrived has data, the model and the state stay.
 
 from dataclasses import dataclass
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Round
 from fedhaw.rules.fedavg import FedAvgState
 from fedhaw.rules.guards import checked, unchanged
@@ -16,6 +17,7 @@ from fedhaw.rules.passes import combine
 from fedhaw.rules.updates import voters
 
 
+@listed(__name__, "fedavg-arrivals", "FedAvg over arrivals")
 @dataclass(frozen=True)
 class FedAvgArrivals:
     """The average of what arrived, weighted by data; has no hyper-parameters."""

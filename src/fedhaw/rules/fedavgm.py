@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, LearnsNothing, Needs, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend, like
@@ -37,6 +38,7 @@ class FedAvgMState(LearnsNothing):
     weights: Vector = field(default_factory=lambda: np.zeros(0))
 
 
+@listed(__name__, "fedavgm", "FedAvgM")
 @dataclass(frozen=True)
 class FedAvgM:
     """FedAvg with server momentum.

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import angular_distances, combine, gram, softmax
@@ -46,6 +47,7 @@ class FedAWAState(LearnsNothing):
     note: str | None = None
 
 
+@listed(__name__, "fedawa", "FedAWA")
 @dataclass(frozen=True)
 class FedAWA:
     """FedAvg with weights that descend on the clients' distances.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend, combine, subtract, update_products
@@ -36,6 +37,7 @@ class FedExPState:
         return {"step": self.step}
 
 
+@listed(__name__, "fedexp", "FedExP")
 @dataclass(frozen=True)
 class FedExP:
     """FedAvg with an extrapolated step.

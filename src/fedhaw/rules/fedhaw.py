@@ -34,6 +34,7 @@ import ml_dtypes
 import numpy as np
 from numpy import exp
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import (
     Array,
     Client,
@@ -94,6 +95,7 @@ class FedHAWState:
         return {"gamma": self.gamma}
 
 
+@listed(__name__, "fedhaw", "FedHAW")
 @dataclass(frozen=True)
 class FedHAW:
     """Hypergradient-based aggregation weights.

@@ -47,6 +47,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.lengths import LIMIT, MAJORITY, shortened_note
@@ -134,6 +135,7 @@ class FedHAWAutoState:
         }
 
 
+@listed(__name__, "fedhaw-auto", "FedHAW-auto")
 @dataclass(frozen=True)
 class FedHAWAuto:
     """FedHAW with nothing to tune: the same rule for every model, optimiser and loss rate.

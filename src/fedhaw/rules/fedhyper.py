@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, Metrics, Needs, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend, combine, dot, like, subtract, summing_to_one
@@ -47,6 +48,7 @@ class FedHyperGState:
         return {"step": self.step}
 
 
+@listed(__name__, "fedhyper", "FedHyper")
 @dataclass(frozen=True)
 class FedHyperG:
     """FedAvg with a learnt global step.

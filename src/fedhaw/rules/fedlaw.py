@@ -23,6 +23,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from fedhaw.errors import shown
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine, inner, like, softmax
@@ -61,6 +62,7 @@ class FedLAWState:
 
 
 @also_spelt(optimizer="optimiser")
+@listed(__name__, "fedlaw", "FedLAW")
 @dataclass(frozen=True)
 class FedLAW:
     """Learnable aggregation weights.

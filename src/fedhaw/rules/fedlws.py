@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import (
     Array,
     Client,
@@ -54,6 +55,7 @@ class FedLWSState:
         return {"gamma": self.gammas} if len(self.gammas) else {}
 
 
+@listed(__name__, "fedlws", "FedLWS")
 @dataclass(frozen=True)
 class FedLWS:
     """Layer-wise weight shrinking on top of FedAvg; needs `Round.layers`.

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.last_updates import Updates, renewed
@@ -46,6 +47,7 @@ class FedVARPState(LearnsNothing):
     weights: Vector = field(default_factory=lambda: np.zeros(0))
 
 
+@listed(__name__, "fedvarp", "FedVARP")
 @dataclass(frozen=True)
 class FedVARP:
     """Variance reduction by the last update of every client; has no hyper-parameters."""

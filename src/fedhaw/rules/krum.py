@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Round, Vector, check_number
 from fedhaw.rules.fedavg import FedAvgState
 from fedhaw.rules.guards import checked, unchanged
@@ -27,6 +28,7 @@ from fedhaw.rules.passes import combine, gram
 from fedhaw.rules.updates import equal_weights, voters
 
 
+@listed(__name__, "krum", "Krum")
 @dataclass(frozen=True)
 class Krum:
     """The one client model that lies nearest to its neighbours.
@@ -49,6 +51,7 @@ class Krum:
         return _select(state, current, self.f, 1)
 
 
+@listed(__name__, "multi-krum", "Multi-Krum")
 @dataclass(frozen=True)
 class MultiKrum:
     """The mean of the client models that lie nearest to their neighbours.

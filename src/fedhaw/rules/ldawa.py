@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, InvalidRound, Metrics, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import angular_distances, combine, gram
@@ -40,6 +41,7 @@ class LDAWAState:
         return {"cosine": self.cosines} if len(self.cosines) else {}
 
 
+@listed(__name__, "l-dawa", "L-DAWA")
 @dataclass(frozen=True)
 class LDAWA:
     """Layer-wise divergence-aware weights; needs `Round.layers`, has no hyper-parameters."""

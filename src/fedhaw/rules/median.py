@@ -12,11 +12,13 @@ Statistical Rates", ICML 2018.
 
 from dataclasses import dataclass
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Round
 from fedhaw.rules.fedavg import FedAvgState
 from fedhaw.rules.trimmed_mean import trimmed
 
 
+@listed(__name__, "median", "Median")
 @dataclass(frozen=True)
 class Median:
     """The median of the client models, parameter by parameter; has no hyper-parameters."""

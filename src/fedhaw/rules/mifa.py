@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.last_updates import Updates, renewed
@@ -44,6 +45,7 @@ class MIFAState(LearnsNothing):
     weights: Vector = field(default_factory=lambda: np.zeros(0))
 
 
+@listed(__name__, "mifa", "MIFA")
 @dataclass(frozen=True)
 class MIFA:
     """FedAvg over the last update of every client; has no hyper-parameters."""

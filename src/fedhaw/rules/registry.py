@@ -1,28 +1,67 @@
-"""The rules by name: those of fedhaw from their table, a user's own by where it stands."""
+"""The rules by name: those that the files of this package list, a user's own by where it stands."""
 
-from dataclasses import is_dataclass
+import re
+from dataclasses import dataclass, is_dataclass
 from pathlib import PurePath
 from typing import Any, TypeGuard
 
 from fedhaw import names
 from fedhaw.errors import FedhawError
+from fedhaw.listing import Listing
 from fedhaw.rules.base import Rule
-from fedhaw.rules.table import TABLE, RuleEntry
+from fedhaw.rules.guards import refusing_other_states
 
 
 class UnknownRule(FedhawError, ValueError):
     """A rule or an option of a rule that does not exist, or a value it cannot have."""
 
 
-RULES = {entry.name: entry for entry in TABLE}
-"""Every rule of fedhaw, in the order in which they are listed."""
+@dataclass(frozen=True)
+class RuleEntry:
+    """One rule, and what it is called.
 
-OF_THE_LETTER = tuple(entry.name for entry in TABLE if entry.of_the_letter)
+    Attributes:
+        name: in lower case, in histories and before the dot of an option.
+        title: how it is printed.
+        cls: its dataclass.
+        reference: where a user's own rule stands; "" for the rules of fedhaw.
+    """
+
+    name: str
+    title: str
+    cls: type[Rule[Any]]
+    reference: str = ""
+
+    @property
+    def key(self) -> str:
+        """What finds this rule again: its name, or where it stands."""
+        return self.reference or self.name
+
+    @property
+    def folder(self) -> str:
+        """The folder of its runs: `my_rule.py:MyRule` has `my_rule-myrule`, and no other rule."""
+        place = self.reference.replace(".py:", ":")
+        return re.sub(r"\W+", "-", place)[-100:].strip("-").lower() or self.name
+
+
+OF_THE_LETTER = ("fedavg", "fedadp", "fedhyper", "fedlws", "fedlaw", "fedhaw")
+"""The six that the letter compares, in its order."""
+
+_LISTING: Listing[type[Rule[Any]]] = Listing("rules")
+
+RULES = {
+    name: RuleEntry(name, _LISTING.words[name], _LISTING[name])
+    for name in dict.fromkeys((*OF_THE_LETTER, *_LISTING))
+}
+"""Every rule of fedhaw: the letter's first, then the others by name."""
+
+for _entry in RULES.values():
+    refusing_other_states(_entry.cls)
 
 DEFAULT = "fedhaw-auto"
 """The rule of whoever names none."""
 
-_NAME_OF = {entry.cls: entry.name for entry in TABLE}
+_NAME_OF = {entry.cls: name for name, entry in RULES.items()}
 
 
 def find(name: str) -> RuleEntry:
@@ -56,16 +95,16 @@ def find(name: str) -> RuleEntry:
 
 
 def name_of(cls: type) -> str:
-    """The name of a rule's class in histories: the table's, or the class's own in lower case.
+    """The name of a rule's class in histories: the listed one, or the class's own in lower case.
 
-    A user's class is never called as a rule of the table is, which has its colour in reports.
+    A user's class is never called as a rule of fedhaw is, which has its colour in reports.
     """
     own = cls.__name__.lower()
     return _NAME_OF.get(cls, f"own-{own}" if own in RULES else own)
 
 
 def title_of(name: str) -> str:
-    """How a rule's name is printed; a name that is not of the table as it is."""
+    """How a rule's name is printed; any other name as it is."""
     return RULES[name].title if name in RULES else name
 
 

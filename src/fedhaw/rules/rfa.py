@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Round, Vector, check_number
 from fedhaw.rules.fedavg import FedAvgState
 from fedhaw.rules.guards import checked, unchanged
@@ -26,6 +27,7 @@ from fedhaw.rules.passes import combine, gram
 from fedhaw.rules.updates import voters
 
 
+@listed(__name__, "rfa", "RFA")
 @dataclass(frozen=True)
 class RFA:
     """The smoothed geometric median of the client models, weighted by data.

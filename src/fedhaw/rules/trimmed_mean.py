@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Round, check_number
 from fedhaw.rules.fedavg import FedAvgState
 from fedhaw.rules.guards import checked, unchanged
@@ -23,6 +24,7 @@ from fedhaw.rules.ranks import mean_of_ranks
 from fedhaw.rules.updates import equal_weights, voters
 
 
+@listed(__name__, "trimmed-mean", "Trimmed mean")
 @dataclass(frozen=True)
 class TrimmedMean:
     """The mean of the client models without the extremes, parameter by parameter.

@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, TypedDict, get_args, get_type_hints
 
 from fedhaw.data import SPLITS
-from fedhaw.data import names as data_names
 from fedhaw.data.scales import InputScale
+from fedhaw.listing import Listing
 from fedhaw.rules.lengths import LIMIT
 from fedhaw.settings.setting import Setting
-from fedhaw.uplink import Hours
+from fedhaw.uplink import UPLINKS, Hours
 
 if TYPE_CHECKING:
     import torch
@@ -51,8 +51,11 @@ _steps = partial(_training, told_by="client_update")
 _machine = partial(Setting, panel="Machine", place_only=True)
 _sweep = partial(Setting, panel="Sweep", place_only=True)
 
-EngineName: TypeAlias = Literal["auto", "sequential", "processes", "stacked"]
-"""Who trains the clients; `fedhaw.simulation.engines` has the class of each."""
+# What these packages list is known without importing them, for that would take torch.
+_DATA: Listing[object] = Listing("data")
+_MODELS: Listing[object] = Listing("models")
+_UPDATES: Listing[object] = Listing("clients")
+_ENGINES: Listing[object] = Listing("simulation.engines")
 
 
 class Settings(TypedDict, total=False):
@@ -80,7 +83,7 @@ class Settings(TypedDict, total=False):
         Setting(
             f"Who holds which samples: {', '.join(SPLITS)}, or FILE.npz.",
             "letter",
-            known="fedhaw.data:SPLITS",
+            known=SPLITS,
             objects="an array of sample indices for each client",
         ),
     ]
@@ -135,11 +138,10 @@ class Settings(TypedDict, total=False):
     uplink: Annotated[
         UplinkSource | None,
         Setting(
-            "How uploads get lost: letter (independently), bursty (Gilbert-Elliott), by-label "
-            "(most where a client holds the first class), hourly (all clients at once), late (as "
-            "letter, but they come some rounds later), or FILE.csv, a trace of lost uploads.",
+            f"How uploads get lost: {UPLINKS.in_words()}; FILE.csv, a trace of lost uploads; or "
+            "your own, file.py:Name.",
             "letter",
-            known="fedhaw.uplink:KINDS",
+            known=tuple(UPLINKS),
             objects="a number, which is the loss_rate of letter, or an uplink of your own",
         ),
     ]
@@ -199,12 +201,11 @@ class Settings(TypedDict, total=False):
     model: Annotated[
         ModelSource,
         _training(
-            "The model: mlp, mlp-W-W, logistic, cnn, resnet18, resnet18-W or head, where W is "
-            "a width, or your own, file.py:Name.",
+            f"The model: {_MODELS.in_words()}, numbers being widths; or your own, file.py:Name.",
             "mlp",
             by_data={"cifar10": "resnet18", "stanford-dogs": "head"},
             same_values={"mlp-128-128": "mlp"},
-            known="fedhaw.models:MODELS",
+            known=tuple(_MODELS),
             objects="a torch module, whose values are the initial model, or a function that makes "
             "one, called with torch seeded by seed",
         ),
@@ -267,11 +268,11 @@ class Settings(TypedDict, total=False):
     client_update: Annotated[
         UpdateSource,
         _training(
-            "What a client does: sgd, sgd-wd, adam; fedprox, scaffold, feddyn, fednova, also "
-            "over another one, such as fedprox+adam; or your own, file.py:Name.",
+            f"What a client does: {_UPDATES.in_words()}, or several of these over each other, such "
+            "as fedprox+adam; or your own, file.py:Name.",
             "sgd",
             by_data={"cifar10": "sgd-wd", "stanford-dogs": "adam"},
-            known="fedhaw.clients:UPDATES",
+            known=tuple(_UPDATES),
             objects="a LocalUpdate, or an algorithm or a function of your own",
         ),
     ]
@@ -350,11 +351,12 @@ class Settings(TypedDict, total=False):
         int, _training("The seed of everything random but the split.", 0, at_least=0, at_most=SEED)
     ]
     engine: Annotated[
-        EngineName,
+        str,
         _machine(
-            "Who trains the clients: sequential and processes give the same bits, stacked the "
-            "same up to rounding; auto picks the one that is probably fastest.",
+            f"How the clients are trained: {_ENGINES.in_words()}; auto picks what is probably "
+            "fastest.",
             "auto",
+            choices=("auto", *_ENGINES),
         ),
     ]
     workers: Annotated[
@@ -392,10 +394,9 @@ class FederationSettings(Settings, total=False):
     data: Annotated[
         DataSource,
         Setting(
-            f"The data set: {', '.join(data_names())} (mnist-5k needs no download), FILE.npz, "
-            "or a function of your own, file.py:Name.",
+            f"The data set: {_DATA.in_words()}, FILE.npz, or a function of your own, file.py:Name.",
             "mnist-5k",
-            known="fedhaw.data:names",
+            known=tuple(_DATA),
             objects="a fedhaw.data.Dataset",
         ),
     ]

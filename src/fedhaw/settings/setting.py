@@ -41,8 +41,8 @@ class Setting:
         above: all numbers allowed are larger than this one.
         at_most: the largest number allowed.
         besides: a number that is allowed although it is outside of these limits.
-        known: where its names are listed, as "module:name" of a sequence or of a function that
-            returns one; for completion only.
+        known: names that it may have, for completion only.
+        choices: the only texts allowed, where there are such and its type does not say them.
         panel: under which heading `--help` lists it.
         objects: what Python may give besides text, in words; "" for nothing else.
         place_only: it says where and how fast a run computes, and changes nothing in the result
@@ -55,7 +55,6 @@ class Setting:
         same_as: the setting of which this is another spelling.
         name: what it is called.
         kind: of its type.
-        choices: the only texts allowed, where there are such.
         optional: whether Python may give None, which is the same as to say nothing.
     """
 
@@ -68,7 +67,8 @@ class Setting:
     above: float | None = None
     at_most: float | None = None
     besides: float | None = None
-    known: str = ""
+    known: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
     panel: Panel = "Federation"
     objects: str = ""
     place_only: bool = False
@@ -79,7 +79,6 @@ class Setting:
     same_as: str | None = None
     name: str = ""
     kind: Kind = "text"
-    choices: tuple[str, ...] = ()
     optional: bool = False
 
     @property
@@ -93,7 +92,7 @@ class Setting:
         optional = NoneType in parts
         listed = next((part for part in parts if get_origin(part) is Sequence), None)
         single = get_args(listed)[0] if listed else next(p for p in parts if p is not NoneType)
-        choices = get_args(single) if get_origin(single) is Literal else ()
+        choices = get_args(single) if get_origin(single) is Literal else self.choices
         kind: Kind = "list" if listed else "text" if choices else _KINDS[single]
         default = list(self.default) if isinstance(self.default, tuple) else self.default
         most = MOST if kind == "whole number" and self.at_most is None else self.at_most

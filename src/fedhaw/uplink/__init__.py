@@ -19,15 +19,14 @@ which uploads come late. The downlink never fails.
 from fedhaw.uplink.base import DelayingUplink, InvalidUplink, Uplink
 from fedhaw.uplink.bursty import BurstyUplink
 from fedhaw.uplink.by_label import LabelUplink
-from fedhaw.uplink.choice import BY_LOSS_RATE, KINDS, uplink_of
+from fedhaw.uplink.choice import UPLINKS, may_lose, uplink_of
 from fedhaw.uplink.hourly import HourlyUplink, Hours
 from fedhaw.uplink.late import LateUplink
 from fedhaw.uplink.letter import LetterUplink
 from fedhaw.uplink.recorded import RecordedUplink
 
 __all__ = [
-    "BY_LOSS_RATE",
-    "KINDS",
+    "UPLINKS",
     "BurstyUplink",
     "DelayingUplink",
     "HourlyUplink",
@@ -38,5 +37,6 @@ __all__ = [
     "LetterUplink",
     "RecordedUplink",
     "Uplink",
+    "may_lose",
     "uplink_of",
 ]

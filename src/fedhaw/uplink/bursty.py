@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.uplink.base import (
     LOSSES,
     STARTS,
@@ -97,3 +98,9 @@ class BurstyUplink:
         bad = self.bad(seed, round_index, clients)
         probability = np.where(bad, self.loss_when_bad, self.loss_when_good)
         return uniforms(seed, LOSSES, round_index, clients) < probability
+
+
+@listed(__name__, "bursty", "Gilbert-Elliott")
+def bursty(loss_rate: float, burst: float) -> BurstyUplink | None:
+    """The uplink by its name; None is one that never fails."""
+    return BurstyUplink.bursts(loss_rate, burst) if loss_rate else None

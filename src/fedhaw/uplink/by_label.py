@@ -1,12 +1,13 @@
 """Losses tied to what a client alone knows, after Gu et al. (2021)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhaw.listing import listed
 from fedhaw.uplink.base import LOSSES, InvalidUplink, Lost, check_probability, uniforms
 
 
@@ -53,3 +54,15 @@ class LabelUplink:
         labels = np.array(self.smallest, dtype=float)[np.asarray(clients, dtype=np.int64)]
         probability = self.loss_rate * (1 - labels / max(self.classes - 1, 1))
         return uniforms(seed, LOSSES, round_index, clients) < probability
+
+
+@listed(__name__, "by-label", "most where a client holds the first class")
+def by_label(
+    loss_rate: float, labels: Callable[[], NDArray[np.int64]] | None
+) -> LabelUplink | None:
+    """The uplink by its name; None is one that never fails."""
+    if not loss_rate:
+        return None
+    if labels is None:
+        raise InvalidUplink("The uplink by-label needs the clients' labels; give labels.")
+    return LabelUplink.of(labels(), loss_rate)

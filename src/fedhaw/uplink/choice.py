@@ -3,23 +3,20 @@
 import os
 from collections.abc import Callable
 from numbers import Real
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhaw.listing import Listing
+from fedhaw.names import OWN, accepted, is_reference, make, no_such
 from fedhaw.uplink.base import InvalidUplink, Uplink
-from fedhaw.uplink.bursty import BurstyUplink
-from fedhaw.uplink.by_label import LabelUplink
-from fedhaw.uplink.hourly import HourlyUplink, Hours
-from fedhaw.uplink.late import LateUplink
+from fedhaw.uplink.hourly import Hours
 from fedhaw.uplink.letter import LetterUplink
 from fedhaw.uplink.recorded import RecordedUplink
 
-BY_LOSS_RATE = ("letter", "bursty", "by-label", "late")
-"""The uplinks known by name that lose nothing at a loss rate of 0."""
-
-KINDS = (*BY_LOSS_RATE, "hourly")
-"""The uplinks that are known by name."""
+UPLINKS: Listing[Callable[..., Uplink | None]] = Listing("uplink")
+"""What makes each uplink that is known by name, given those of the settings that it takes."""
 
 
 def uplink_of(
@@ -32,39 +29,40 @@ def uplink_of(
     """An uplink from what a user may write for one; None is one that never fails.
 
     Args:
-        what: None, one of `KINDS`, the letter's p_e, the path of a trace, or an uplink.
-        loss_rate: p_e of "letter" and "late", the share of all uploads that "bursty" loses, or the
-            largest loss probability of "by-label" and of "hourly" at the best hour.
-        burst: mean rounds of a burst, for "bursty", or of a delay, for "late".
-        hours: how "hourly" changes.
-        labels: a function that counts, (K, C), how many samples of each class each client holds,
-            for "by-label".
+        what: None, one of `UPLINKS`, where a user's own stands, such as `my_uplink.py:Uplink`, the
+            letter's p_e, the path of a trace, or an uplink.
+        loss_rate: how much is lost.
+        burst: mean rounds of a burst or a delay.
+        hours: how the availability changes over a day.
+        labels: a function that counts, (K, C), how many samples of each class each client holds.
+            An uplink that is given by its name takes those of these four that it knows.
 
     Raises:
         InvalidUplink: it is none of these.
     """
-    if what is None or (isinstance(what, Uplink) and not isinstance(what, type)):
-        return what
-    if what in BY_LOSS_RATE and not loss_rate:
-        return None
-    match what:
-        case "hourly":
-            return HourlyUplink(loss_rate, hours)
-        case "letter":
-            return LetterUplink(loss_rate)
-        case "late":
-            return LateUplink(loss_rate, burst)
-        case "bursty":
-            return BurstyUplink.bursts(loss_rate, burst)
-        case "by-label":
-            if labels is None:
-                raise InvalidUplink("The uplink by-label needs the clients' labels; give labels.")
-            return LabelUplink.of(labels(), loss_rate)
+    offered = {"loss_rate": loss_rate, "burst": burst, "hours": hours, "labels": labels}
+    own = make(what, object, **offered) if isinstance(what, str) and is_reference(what) else what
+    if own is None or (isinstance(own, Uplink) and not isinstance(own, type)):
+        return own
+    if own is not what:
+        raise InvalidUplink(f"{what} is not an uplink; an uplink has a method lost, see `Uplink`.")
+    if isinstance(what, str) and what in UPLINKS:
+        uplink = UPLINKS[what]
+        return uplink(**accepted(uplink, offered))
+    if isinstance(what, str) and not Path(what).suffix and not Path(what).exists():
+        raise InvalidUplink(no_such("uplink", what, tuple(UPLINKS), f"FILE.csv, or {OWN}"))
     if isinstance(what, (str, os.PathLike)):
         return RecordedUplink.read(what)
     if isinstance(what, Real) and not isinstance(what, bool):
         return LetterUplink(float(what))
     raise InvalidUplink(
-        f"uplink is {what!r}; give None, {', '.join(KINDS)}, the letter's p_e, the path of a "
+        f"uplink is {what!r}; give None, {', '.join(UPLINKS)}, the letter's p_e, the path of a "
         "trace, or an uplink such as BurstyUplink."
     )
+
+
+def may_lose(what: object, loss_rate: float) -> bool:
+    """Whether uploads may get lost over an uplink that a recipe names, at a loss rate."""
+    if loss_rate or not isinstance(what, str) or what not in UPLINKS:
+        return True
+    return uplink_of(what) is not None

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhaw.listing import listed
 from fedhaw.uplink.base import (
     LOSSES,
     PROBABILITIES,
@@ -24,6 +25,7 @@ DAY = 20
 CUT = 0.25
 
 
+@listed(__name__, "hourly", "all clients at once")
 @dataclass(frozen=True)
 class HourlyUplink:
     """An uplink that is good and bad by the hour, for all clients at once.

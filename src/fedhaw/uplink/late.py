@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedhaw.listing import listed
 from fedhaw.uplink.base import DELAYS, InvalidUplink, Lost, Rounds, uniforms
 from fedhaw.uplink.letter import LetterUplink
 
@@ -43,3 +44,9 @@ class LateUplink:
         # P(later than n rounds) = (1 - 1/delay)^n
         later = np.floor(np.log1p(-draws) / math.log1p(-1 / self.delay))
         return 1 + later.astype(np.int64)
+
+
+@listed(__name__, "late", "as letter, but they come some rounds later")
+def late(loss_rate: float, burst: float) -> LateUplink | None:
+    """The uplink by its name; None is one that never fails."""
+    return LateUplink(loss_rate, burst) if loss_rate else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedhaw.listing import listed
 from fedhaw.uplink.base import LOSSES, PROBABILITIES, Lost, check_probability, uniforms
 
 
@@ -33,3 +34,9 @@ class LetterUplink:
         """The same as in `Uplink`."""
         draws = uniforms(seed, LOSSES, round_index, clients)
         return draws < self.probabilities(seed, clients)
+
+
+@listed(__name__, "letter", "independently")
+def letter(loss_rate: float) -> LetterUplink | None:
+    """The uplink by its name; None is one that never fails."""
+    return LetterUplink(loss_rate) if loss_rate else None

@@ -3,21 +3,14 @@
 from collections.abc import Callable
 
 from fedhaw.clients import algorithm_of, steps_of
+from fedhaw.listing import Listing
 from fedhaw.models.learner import closed_form_sizes
 from fedhaw.rules.threads import available_cores
-from fedhaw.settings import EngineName
 from fedhaw.simulation.engines import worker_process
 from fedhaw.simulation.engines.base import Engine
-from fedhaw.simulation.engines.processes import ProcessesEngine
-from fedhaw.simulation.engines.sequential import SequentialEngine
-from fedhaw.simulation.engines.stacked import StackedEngine
 from fedhaw.simulation.federation import Federation
 
-ENGINES: dict[EngineName, Callable[[Federation], Engine]] = {
-    "sequential": SequentialEngine,
-    "processes": ProcessesEngine,
-    "stacked": StackedEngine,
-}
+ENGINES: Listing[Callable[[Federation], Engine]] = Listing("simulation.engines")
 """Every engine by its name; the setting `engine` has these, and `auto`."""
 
 SMALL_STEP = 4e6
@@ -37,7 +30,7 @@ def create(federation: Federation) -> Engine:
     return ENGINES[choose(federation) if name == "auto" else name](federation)
 
 
-def choose(federation: Federation) -> EngineName:
+def choose(federation: Federation) -> str:
     """The engine that is probably fastest here.
 
     Perceptrons whose steps are too small to keep a core busy are stacked. Otherwise several cores

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedhaw.errors import FedhawError, named
+from fedhaw.listing import listed
 from fedhaw.names import loaded_files
 from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines import worker_process
@@ -40,6 +41,7 @@ class WorkersFailed(FedhawError, RuntimeError):
     """Worker processes cannot be started, or what they need cannot be sent to them."""
 
 
+@listed(__name__, "processes", "several at a time, to the same bits as sequential")
 class ProcessesEngine:
     """An engine that trains the cohort on several cores.
 

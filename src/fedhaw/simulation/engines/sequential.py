@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedhaw.clients import Trainer
 from fedhaw.history import finite
+from fedhaw.listing import listed
 from fedhaw.loss_reasons import NO_SAMPLES
 from fedhaw.simulation.engines.base import Beside, ClientReport
 from fedhaw.simulation.engines.failures import reason, unusable
@@ -18,6 +19,7 @@ from fedhaw.simulation.federation import Federation
 from fedhaw.simulation.holdings import Holdings
 
 
+@listed(__name__, "sequential", "one after the other")
 class SequentialEngine:
     """An engine that trains the cohort in order.
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedhaw.clients import Vectors, algorithm_of
 from fedhaw.clients.cohort import CohortTrainer
 from fedhaw.errors import named
+from fedhaw.listing import listed
 from fedhaw.loss_reasons import NO_SAMPLES
 from fedhaw.models.stack import Stack, stack
 from fedhaw.simulation.engines.base import Beside, ClientReport
@@ -32,6 +33,7 @@ STACK_NUMBERS = 2**26
 logger = logging.getLogger(__name__)
 
 
+@listed(__name__, "stacked", "all of them as one batched model, the same up to rounding")
 class StackedEngine:
     """An engine that trains the cohort side by side, with one torch thread.
 
