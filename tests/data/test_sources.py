@@ -193,10 +193,10 @@ def test_part_of_cifar10_is_said_to_be_part(
 
 
 def test_an_unknown_name_suggests_a_known_one() -> None:
-    assert names() == ("mnist-5k", "mnist", "fashion-mnist", "cifar10", "stanford-dogs")
+    assert names() == ("cifar10", "fashion-mnist", "mnist", "mnist-5k", "stanford-dogs")
     with pytest.raises(DataError, match="did you mean fashion-mnist"):
         load("fashon-mnist")
-    with pytest.raises(DataError, match="choose one of mnist-5k, mnist"):
+    with pytest.raises(DataError, match="choose one of cifar10, fashion-mnist, mnist"):
         load("imagenet")
 
 

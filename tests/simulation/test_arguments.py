@@ -90,7 +90,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "also_scales type": ({"also_scales": 5}, "also_scales is 5"),
     "data_dir": ({"data": "mnist", "data_dir": 5}, "data_dir is 5"),
     "split ragged": ({"split": [[1, [2]], [3]], "clients": None}, "split of client 0 is object"),
-    "uplink class": ({"uplink": LetterUplink}, "letter, bursty, by-label, late, hourly, the"),
+    "uplink class": ({"uplink": LetterUplink}, "bursty, by-label, hourly, late, letter, the"),
     "model class": ({"model": nn.Linear}, "function without arguments that returns"),
     "model raising": ({"model": lambda: 1 / 0}, "which failed (ZeroDivisionError"),
     "model huge": ({"model": "mlp-9999999999999"}, "does not fit this machine's memory"),

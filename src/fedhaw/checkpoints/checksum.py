@@ -12,7 +12,7 @@ MISMATCH = "its checksum does not match"
 
 
 def checksum(
-    document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, shapes: bool = True
+    document: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]], *, shapes: bool = True
 ) -> str:
     """Eight hex digits over a JSON document and, in the order of their names, arrays.
 
@@ -31,7 +31,7 @@ def checksum(
     return f"{total:08x}"
 
 
-def pieces(array: NDArray[Any]) -> Iterator[memoryview]:
+def pieces(array: NDArray[np.generic]) -> Iterator[memoryview]:
     """An array's bytes: all at once, or row by row where there are gaps between the rows."""
     if array.ndim > 1 and not array.flags.c_contiguous:
         for row in array:

@@ -4,7 +4,6 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from fedhaw.checkpoints.parts import CheckpointError, DamagedCheckpoint
 from fedhaw.files import replacing
 
 
-def model_of(checkpoint: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+def model_of(checkpoint: str | os.PathLike[str]) -> dict[str, NDArray[np.generic]]:
     """The arrays of the global model in a checkpoint, each in its shape and type, by name.
 
     Raises:

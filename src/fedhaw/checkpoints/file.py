@@ -10,7 +10,7 @@ import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import ml_dtypes
 import numpy as np
@@ -26,7 +26,7 @@ from fedhaw.files import replacing
 FORMAT = "fedhaw-checkpoint"
 VERSION = 2
 
-_DTYPES: dict[np.dtype[Any], str] = {
+_DTYPES: dict[np.dtype[np.generic], str] = {
     np.dtype(f"{kind.lower()}{size}"): f"{kind}{8 * size}"
     for kind, sizes in (("F", (2, 4, 8)), ("I", (1, 2, 4, 8)), ("U", (1, 2, 4, 8)))
     for size in sizes
@@ -89,7 +89,9 @@ def read(path: str | os.PathLike[str]) -> dict[str, Part]:
         raise DamagedCheckpoint(file, error) from error
 
 
-def _write(file: IO[bytes], arrays: Mapping[str, NDArray[Any]], metadata: dict[str, str]) -> None:
+def _write(
+    file: IO[bytes], arrays: Mapping[str, NDArray[np.generic]], metadata: dict[str, str]
+) -> None:
     """The safetensors format: length of the header, header, then the arrays one after the other.
 
     The library's own writer takes only arrays without gaps between their rows, and FedHAW's state,
@@ -112,11 +114,11 @@ def _write(file: IO[bytes], arrays: Mapping[str, NDArray[Any]], metadata: dict[s
             file.write(piece)
 
 
-def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
+def _little_endian(array: NDArray[np.generic]) -> NDArray[np.generic]:
     return array.astype(array.dtype.newbyteorder("<")) if array.dtype.byteorder == ">" else array
 
 
-def _arrays(part: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _arrays(part: str, arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
     """Those of the file's arrays that belong to a part, by their names in it."""
     own = {name.partition("."): array for name, array in arrays.items()}
     return {name: array for (owner, _, name), array in own.items() if owner == part}

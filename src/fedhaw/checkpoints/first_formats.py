@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.checkpoints.checksum import MISMATCH, checksum
@@ -18,8 +19,8 @@ Facts: TypeAlias = dict[str, Mapping[str, Any]]
 
 
 def read(
-    document: Mapping[str, Any], arrays: dict[str, NDArray[Any]]
-) -> tuple[Facts, dict[str, NDArray[Any]]]:
+    document: Mapping[str, Any], arrays: dict[str, NDArray[np.generic]]
+) -> tuple[Facts, dict[str, NDArray[np.generic]]]:
     """Each part's facts, and all arrays under the names that they have today.
 
     Args:

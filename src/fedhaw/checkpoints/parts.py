@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.errors import FedhawError
@@ -17,7 +18,7 @@ class Part(NamedTuple):
         facts: the rest, as JSON.
     """
 
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, NDArray[np.generic]]
     facts: Mapping[str, Any]
 
 

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Collection
 from math import prod
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import numpy as np
 from numpy.lib import format as npy
@@ -93,7 +93,7 @@ def load_archive(path: Path, name: str | None = None, classes: int | None = None
     )
 
 
-def read_npz(path: Path, keys: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
+def read_npz(path: Path, keys: Collection[str] | None = None) -> dict[str, NDArray[np.generic]]:
     """The arrays in an .npz file, read without trusting it.
 
     Args:
@@ -114,7 +114,7 @@ def read_npz(path: Path, keys: Collection[str] | None = None) -> dict[str, NDArr
     return arrays
 
 
-def _read_entry(file: IO[bytes], entry: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
+def _read_entry(file: IO[bytes], entry: zipfile.ZipInfo, path: Path) -> NDArray[np.generic]:
     """One array, read after comparing what its header and the zip say about its size."""
     match npy.read_magic(file):
         case (1, 0):
@@ -144,13 +144,13 @@ def _read_entry(file: IO[bytes], entry: zipfile.ZipInfo, path: Path) -> NDArray[
         values += piece
     if len(values) != promised:
         raise EOFError(f"{entry.filename} ends early")
-    array: NDArray[Any] = np.frombuffer(values, dtype=dtype).reshape(
+    array: NDArray[np.generic] = np.frombuffer(values, dtype=dtype).reshape(
         shape, order="F" if column_major else "C"
     )
     return array
 
 
-def _whole_number(value: NDArray[Any], path: Path) -> int:
+def _whole_number(value: NDArray[np.generic], path: Path) -> int:
     if value.size != 1 or value.dtype.kind not in "iu" or value.item() < 1:
         raise DataError(f"`classes` in {path} is not one whole number above 0; correct it.")
     return int(value.item())

@@ -6,7 +6,7 @@ them into a network's input. Feature vectors are float32 and are used as they ar
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -212,7 +212,7 @@ def stratified_split(
 
 
 def _samples(values: ArrayLike, name: str, part: str) -> Inputs:
-    array: NDArray[Any] = _as_array(values, name, part)
+    array: NDArray[np.generic] = _as_array(values, name, part)
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
         raise DataError(
             f"{part} of {name} has shape {array.shape}; give images (N, H, W) or (N, H, W, C), or "
@@ -246,7 +246,7 @@ def _samples(values: ArrayLike, name: str, part: str) -> Inputs:
 
 
 def _whole_numbers(values: ArrayLike, name: str, part: str, length: int | None) -> Labels:
-    array: NDArray[Any] = _as_array(values, name, part)
+    array: NDArray[np.generic] = _as_array(values, name, part)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
@@ -288,7 +288,7 @@ def _count_classes(labels: list[Labels], classes: int | None, name: str) -> int:
     return largest + 1
 
 
-def _as_array(values: ArrayLike, name: str, part: str) -> NDArray[Any]:
+def _as_array(values: ArrayLike, name: str, part: str) -> NDArray[np.generic]:
     try:
         # A torch tensor that requires a gradient gives its numbers only when detached.
         detach = getattr(values, "detach", None)

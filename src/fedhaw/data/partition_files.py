@@ -8,7 +8,6 @@ indices[offsets[k]:offsets[k+1]]. One file may hold several splits under prefixe
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +63,7 @@ def read_partition(
         and len(offsets) >= 2
         and offsets[0] == 0
         and offsets[-1] == len(indices)
-        and bool((offsets[1:] > offsets[:-1]).all())
+        and bool((np.diff(offsets.astype(np.int64)) > 0).all())
     )
     if not fits:
         raise DataError(
@@ -96,7 +95,7 @@ def read_proxy_split(
     return both[:proxy], both[proxy:]
 
 
-def _indices(array: NDArray[Any], path: Path, samples: int | None) -> Indices:
+def _indices(array: NDArray[np.generic], path: Path, samples: int | None) -> Indices:
     """The indices, checked: whole numbers within the data, and none comes twice."""
     if array.ndim != 1 or array.dtype.kind not in "iu" or len(array) == 0:
         raise DataError(

@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import joblib
+import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.errors import FedhawError, importing, shown
@@ -21,7 +22,7 @@ from fedhaw.errors import FedhawError, importing, shown
 PATIENCE = 30.0
 """Seconds that a cluster has to answer."""
 
-Arrays: TypeAlias = Sequence[NDArray[Any]]
+Arrays: TypeAlias = Sequence[NDArray[np.generic]]
 Backend: TypeAlias = Callable[[Arrays], AbstractContextManager[int]]
 """(arrays that the runs share) -> a block in which joblib uses it; says how many runs at a time."""
 

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import joblib
+import numpy as np
 import torch
 from joblib.externals.loky.backend import resource_tracker
 from joblib.externals.loky.process_executor import TerminatedWorkerError
@@ -182,7 +183,7 @@ def _write(job: Job, files: dict[str, bytes]) -> None:
 _one_at_a_time = threading.Lock()
 
 
-def _work(order: Order, *arrays: NDArray[Any]) -> Done:
+def _work(order: Order, *arrays: NDArray[np.generic]) -> Done:
     """A run that is finished when this returns."""
     if order.version != __version__:
         raise ClusterError(
@@ -210,7 +211,7 @@ def _sees(order: Order) -> bool:
         return False
 
 
-def _run(order: Order, folder: Path, arrays: Sequence[NDArray[Any]]) -> None:
+def _run(order: Order, folder: Path, arrays: Sequence[NDArray[np.generic]]) -> None:
     def look_up(record: RoundRecord) -> None:
         if not still_wanted():
             raise RunFailed("Nobody waits for this run any more.")

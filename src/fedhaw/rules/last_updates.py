@@ -1,7 +1,7 @@
 """The last update of every client that was ever heard, for rules that use it again."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from fedhaw.rules.blocks import column_blocks, in_order
 from fedhaw.rules.mapped_rows import empty_row
 from fedhaw.rules.passes import to_numpy
 
-Updates: TypeAlias = Mapping[Client, NDArray[Any]]
+Updates: TypeAlias = Mapping[Client, NDArray[np.generic]]
 """By client its last update, (P,) read-only, in the dtype of the models."""
 
 

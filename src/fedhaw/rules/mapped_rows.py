@@ -13,7 +13,6 @@ import mmap
 import os
 import tempfile
 from collections import deque
-from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -58,7 +57,7 @@ class _File:
 _files: WeakValueDictionary[int, _File] = WeakValueDictionary()
 
 
-def empty_row(reference: NDArray[Any]) -> NDArray[Any]:
+def empty_row(reference: NDArray[np.generic]) -> NDArray[np.generic]:
     """(P,) a vector of the shape and dtype of `reference`; what it holds is undefined.
 
     Raises:
@@ -72,7 +71,7 @@ def empty_row(reference: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(Lease(file.row(), file.give_back)).view(reference.dtype)
 
 
-def kept_row(vector: NDArray[Any]) -> NDArray[Any]:
+def kept_row(vector: NDArray[np.generic]) -> NDArray[np.generic]:
     """(P,) a read-only copy of `vector`, mapped if it is large."""
     row = empty_row(vector)
     row[:] = vector

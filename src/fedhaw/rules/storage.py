@@ -66,7 +66,7 @@ def pack_state(state: State) -> Part:
             f"The state of the rule, a {type(state).__name__}, is not a dataclass and cannot be "
             "stored; make it one, or run without files."
         )
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[np.generic]] = {}
     rest: dict[str, Any] = {}
     for item in fields(state):
         name, value = item.name, getattr(state, item.name)
@@ -140,7 +140,7 @@ def _unpack(start: S, rule: str, part: Part) -> S:
     return kind(**values)
 
 
-def _numbers(state: State, name: str, value: object) -> NDArray[Any]:
+def _numbers(state: State, name: str, value: object) -> NDArray[np.generic]:
     try:
         array = to_numpy(value)
     except (TypeError, ValueError):  # lists of unequal lengths

@@ -10,7 +10,6 @@ them.
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +107,7 @@ class ClientMemories:
             row: known[row] if row in self._last and row in known else self._file.checksum(row)
             for row in owned
         }
-        arrays: dict[str, NDArray[Any]] = {
+        arrays: dict[str, NDArray[np.generic]] = {
             "clients": np.array(list(self._rows), dtype=np.int64),
             "rows": np.array(list(owned), dtype=np.int64),
             "checksums": np.array([self._checksums[row] for row in owned], dtype=np.uint32),
@@ -129,7 +128,7 @@ class ClientMemories:
     def _held(self) -> set[int]:
         return {*self._rows.values(), *self._earlier, *self._last}
 
-    def _take_up(self, path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def _take_up(self, path: Path, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         try:
             clients, rows = arrays["clients"].tolist(), arrays["rows"].tolist()
             self._rows = dict(zip(clients, rows, strict=True))

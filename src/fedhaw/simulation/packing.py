@@ -7,7 +7,6 @@ import io
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -33,7 +32,7 @@ class Packed:
     """
 
     message: bytes
-    arrays: tuple[NDArray[Any], ...]
+    arrays: tuple[NDArray[np.generic], ...]
 
     @classmethod
     def of(cls, federation: Federation) -> "Packed":
@@ -56,7 +55,7 @@ class Packed:
         return cls(packer.message.getvalue(), tuple(packer.arrays.values()))
 
 
-def unpacked(message: bytes, arrays: Sequence[NDArray[Any]]) -> Federation:
+def unpacked(message: bytes, arrays: Sequence[NDArray[np.generic]]) -> Federation:
     """The federation of a message that one of our own processes packed a moment ago."""
     federation = _Unpacker(io.BytesIO(message), arrays).load()
     assert isinstance(federation, Federation)
@@ -69,7 +68,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
     def __init__(self) -> None:
         self.message = io.BytesIO()
         super().__init__(self.message)
-        self.arrays: dict[tuple[object, ...], NDArray[Any]] = {}
+        self.arrays: dict[tuple[object, ...], NDArray[np.generic]] = {}
 
     def persistent_id(self, value: object) -> tuple[str, int, bool] | None:
         """Kind and number of an array that is left out; None for everything else."""
@@ -85,7 +84,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
 class _Unpacker(pickle.Unpickler):
     """The reverse: arrays take their places again, over the memory they came in."""
 
-    def __init__(self, message: io.BytesIO, arrays: Sequence[NDArray[Any]]) -> None:
+    def __init__(self, message: io.BytesIO, arrays: Sequence[NDArray[np.generic]]) -> None:
         super().__init__(message)
         self._arrays = arrays
 

@@ -11,7 +11,6 @@ A round in which nothing arrives leaves the model as it is, whichever was chosen
 """
 
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -52,7 +51,7 @@ class LastModels:
         with_known: NDArray[np.bool_] = received | known
         return with_known
 
-    def pack(self) -> dict[str, NDArray[Any]]:
+    def pack(self) -> dict[str, NDArray[np.generic]]:
         """What a checkpoint stores: who is known, and their models."""
         clients = sorted(self._models)
         models = np.empty((len(clients), self._parameters), dtype=np.float32)
@@ -60,7 +59,7 @@ class LastModels:
             row[:] = self._models[client].cpu().numpy()
         return {"clients": np.array(clients, dtype=np.int64), "models": models}
 
-    def unpack(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def unpack(self, arrays: Mapping[str, NDArray[np.generic]]) -> None:
         """The state that `pack` gave, taken over."""
         self._models.clear()
         for client, model in zip(arrays["clients"].tolist(), arrays["models"], strict=True):
