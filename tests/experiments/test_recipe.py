@@ -103,6 +103,11 @@ def test_a_wrong_file_is_refused_in_one_sentence(tmp_path: Path, text: str, sent
     assert message.endswith((".", "?"))
 
 
+def test_a_file_saved_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "windows.toml").write_text("rounds = 3\r\n", encoding="utf-8-sig")
+    assert read_recipe(tmp_path / "windows.toml").settings["rounds"] == 3
+
+
 def test_a_missing_file_and_one_that_is_not_text_are_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"nothing\.toml cannot be read: No such file"):
         read_recipe(tmp_path / "nothing.toml")

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fedhaw.history import (
     History,
     HistoryError,
     HistoryFile,
+    HistoryFollower,
     RoundRecord,
     RunRecord,
     find_histories,
@@ -155,6 +157,16 @@ def test_two_runs_cannot_write_one_file(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match=r"history\.jsonl cannot be read: No such file"):
         History.read(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "history.jsonl")
+    with pytest.raises(HistoryError, match="cannot be read: it is a pipe"):
+        History.read(tmp_path)
+    follower = HistoryFollower(tmp_path / "history.jsonl")
+    assert follower.look()
+    assert "it is a pipe" in follower.trouble
 
 
 def test_every_history_is_found_once(tmp_path: Path) -> None:

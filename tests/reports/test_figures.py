@@ -116,6 +116,11 @@ def test_very_short_runs_can_be_drawn(tmp_path: Path, write_history: Writer, rou
     assert len(draw_all(load([tmp_path]))) == 4
 
 
+def test_a_script_that_the_font_lacks_is_no_warning(tmp_path: Path, write_history: Writer) -> None:
+    write_history(tmp_path, rounds=2)
+    assert draw_all(load([tmp_path]), notice="\u6570\u5b57")  # warnings are errors here
+
+
 def test_no_global_state_of_pyplot_is_used(sweep: Path) -> None:
     program = (
         "import sys; from fedhaw.reports import load; import matplotlib\n"

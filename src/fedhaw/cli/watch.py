@@ -45,10 +45,10 @@ def watch(
     ] = LOOPBACK[0],
 ) -> None:
     """Watch runs in a browser: a page that grows with their rounds. Ctrl-C ends it."""
-    if missing := [folder for folder in folders if not folder.exists()]:
+    if missing := [folder for folder in folders if not folder.is_dir()]:
         raise WatchError(
-            f"There is no folder {shortened(str(missing[0]))}; if its runs are to begin later, "
-            "make it first."
+            f"There is no folder {shortened(str(missing[0]))}; give a folder of runs, and make it "
+            "first if they are to begin later."
         )
     from fedhaw.reports.live import LivePage
 

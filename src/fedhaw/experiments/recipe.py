@@ -180,7 +180,7 @@ def read_recipe_values(path: str | os.PathLike[str]) -> dict[str, Any]:
         RecipeError: the file cannot be read, is not TOML, or has a key that no recipe has.
     """
     try:
-        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise RecipeError(f"{path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

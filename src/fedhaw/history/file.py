@@ -98,7 +98,7 @@ def parse(path: Path, *, as_far_as_possible: bool = False) -> Content:
     """
     content, end = Content(), 0
     try:
-        with _opened(path) as lines:
+        with opened(path) as lines:
             for number, line in enumerate(lines, start=1):
                 end += len(line)
                 if not line.endswith(b"\n") or not line.strip():
@@ -128,7 +128,10 @@ def has_ended(path: Path, rounds: int) -> bool:
     return content.finished and len(content.records) == rounds
 
 
-def _opened(path: Path) -> IO[bytes]:
+def opened(path: Path) -> IO[bytes]:
+    """The lines of a history, plain or compressed; of a pipe, whose end might never come, none."""
+    if path.is_fifo():
+        raise OSError("it is a pipe")
     return io.BytesIO(_decompressed(path.read_bytes())) if path.suffix == ".gz" else path.open("rb")
 
 

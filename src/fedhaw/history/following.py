@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import IO
 
 from fedhaw.history.errors import HistoryError
-from fedhaw.history.file import Content, parse, take
+from fedhaw.history.file import Content, opened, parse, take
 from fedhaw.history.records import RoundRecord
 
 TAIL = 64
@@ -38,7 +38,7 @@ class HistoryFollower:
         try:
             if self.path.suffix == ".gz":
                 return self._read_once()
-            with self.path.open("rb") as file:
+            with opened(self.path) as file:
                 return self._read_on(file) or trouble != ""
         except HistoryError as error:
             self.trouble = str(error)

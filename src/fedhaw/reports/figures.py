@@ -2,6 +2,7 @@
 
 import io
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -308,5 +309,8 @@ def _saved(figure: Figure, kind: Literal["png", "pdf"]) -> bytes:
     without: dict[str, Any] = (
         {"Software": None} if kind == "png" else {"CreationDate": None, "Producer": None}
     )
-    figure.savefig(out, format=kind, dpi=200, metadata=without)
+    with warnings.catch_warnings():
+        # A name or a title may be in a script that the font lacks; it is whole in table and page.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        figure.savefig(out, format=kind, dpi=200, metadata=without)
     return out.getvalue()
