@@ -65,6 +65,13 @@ def test_formulas_and_files(repository: Path) -> None:
     assert "````python\nprint('```')\n````" in text
 
 
+@pytest.mark.parametrize("formula", [r"\gamma' = e^{\gamma'}", r"\lambda_{k+1}'", r"v_k' / v_k^2"])
+def test_a_prime_stands_beside_its_letter_and_not_above_it(repository: Path, formula: str) -> None:
+    text = laid_out(repository, f"is $`{formula}`$\n")
+    assert text.count('</mi><mo lspace="0" rspace="0">&#x02032;</mo></mrow>') == formula.count("'")
+    assert text.count("</msubsup>") == text.count("<msubsup>")
+
+
 def test_a_call_with_an_unknown_keyword_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

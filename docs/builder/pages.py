@@ -26,6 +26,8 @@ _INCLUDE = re.compile(r"^<!-- file: (\S+) -->$", re.MULTILINE)
 _FENCE = re.compile(r"^( *)(```+|~~~+)([^\n]*)\n(.*?)^\1\2[ ]*$\n?", re.MULTILINE | re.DOTALL)
 _MATH_LINE = re.compile(r"^\$\$(.+)\$\$$", re.MULTILINE)
 _INLINE_MATH = re.compile(r"\$`([^`]+)`\$")
+_MI, _PRIME = "<mi>[^<]*</mi>", "<mi>&#x02032;</mi>"
+_BESIDE = '<mo lspace="0" rspace="0">&#x02032;</mo>'
 
 
 class BrokenPage(Exception):
@@ -133,9 +135,11 @@ def _displayed(formula: str) -> str:
 
 
 def _mathml(formula: str, display: str) -> str:
-    # A prime in a superscript is small already, and would be made small again.
-    prime = "&#x02032;</m"
-    return convert(formula, display=display).replace(f"<mi>{prime}", f'<mi class="prime">{prime}')
+    # A prime is small and high in every font; as a superscript, too, it would fly away.
+    math = convert(formula, display=display)
+    math = re.sub(rf"<msup>({_MI}){_PRIME}</msup>", rf"<mrow>\1{_BESIDE}</mrow>", math)
+    apart = rf"<msubsup>({_MI})((?:(?!<msubsup>).)*?){_PRIME}</msubsup>"
+    return re.sub(apart, rf"<msub><mrow>\1{_BESIDE}</mrow>\2</msub>", math)
 
 
 def _shown(file: Path) -> str:
