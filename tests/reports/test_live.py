@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,17 @@ def test_a_silent_run_and_a_damaged_one_are_told_of(tmp_path: Path) -> None:
     page = LivePage([tmp_path]).page()
     assert "silent for 10 min" in page
     assert "b/history.jsonl is not a JSON object in UTF-8" in page
+
+
+def test_runs_that_are_alike_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for place in ("monday/a", "monday/b", "tuesday", "other"):
+        file = HistoryFile(tmp_path / place / "history.jsonl")
+        file.append(replace(RUN, name="fedhaw") if place == "other" else RUN)
+        file.close()
+    page = LivePage([tmp_path / place for place in ("monday", "tuesday", "other")]).page()
+    for name in ("FedAvg, seed 0, monday/a", "FedAvg, seed 0, monday/b", "FedAvg, seed 0, tuesday"):
+        assert f">{name}</td>" in page
+    assert ">FedHAW, seed 0</td>" in page
 
 
 def start(*arguments: str) -> "subprocess.Popen[str]":

@@ -108,7 +108,10 @@ class LivePage:
     def _progress(self) -> str:
         if not self._followers:
             return f"<p>Waiting for a {FILE_NAME} in {html.escape(self._title)}.</p>"
-        rows = "".join(map(_row, self._followers.values()))
+        rows = "".join(
+            _row(follower, title)
+            for follower, title in zip(self._followers.values(), self._titles(), strict=True)
+        )
         heads = "".join(
             f"<th scope='col'>{head}</th>" for head in ("Run", "Rounds", "", "Time left", "Lost")
         )
@@ -116,6 +119,20 @@ class LivePage:
             '<div class="scroll" tabindex="0" role="region" aria-label="Progress"><table>'
             f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
         )
+
+    def _titles(self) -> list[str]:
+        """What each run is called: by rule and seed, and where two are alike also by its folder."""
+        runs = [follower.content.run for follower in self._followers.values()]
+        titles = [f"{title_of(run.name)}, seed {run.seed}" if run else "" for run in runs]
+        return [
+            f"{title}, {self._place(path)}" if titles.count(title) > 1 else title
+            for path, title in zip(self._followers, titles, strict=True)
+        ]
+
+    def _place(self, path: Path) -> str:
+        """Where a history lies, from the watched folder on."""
+        above = next(folder for folder in self._folders if path.is_relative_to(folder))
+        return (above.resolve().name / path.relative_to(above).parent).as_posix()
 
 
 def _found(folders: Sequence[Path]) -> list[Path]:
@@ -129,7 +146,7 @@ def _found(folders: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _row(follower: HistoryFollower) -> str:
+def _row(follower: HistoryFollower, title: str) -> str:
     content = follower.content
     if content.run is None:
         said = follower.trouble or f"{follower.path} has no line yet."
@@ -137,7 +154,7 @@ def _row(follower: HistoryFollower) -> str:
     done, planned = len(content.records), content.run.rounds
     bar = f'<progress max="{planned}" value="{done}"></progress>' if planned else ""
     cells = [
-        f"{title_of(content.run.name)}, seed {content.run.seed}",
+        title,
         f"{done} of {planned}" if planned else str(done),
         None,
         follower.trouble or _left(follower, planned),
