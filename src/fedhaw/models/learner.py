@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fedhaw.models.flat import FlatModule
+from fedhaw.models.heap import keep_freed_memory
 from fedhaw.models.layout import Layout
 from fedhaw.models.perceptron import PerceptronPass, perceptron_sizes, transpose_first_layer
 
@@ -75,6 +76,7 @@ class ModuleLearner:
     def __init__(
         self, module: nn.Module, layout: Layout, loss: Loss, device: torch.device | str = "cpu"
     ) -> None:
+        keep_freed_memory()
         self._flat = FlatModule(module, layout, device)
         self._loss = loss
         self.parameters = self._flat.vector[: layout.parameters]
