@@ -45,7 +45,8 @@ def combine(coefficients: Vector, W: Array) -> Array:
     def part(block: slice) -> None:
         xp.matmul(columns[block], row, out=into[block])
 
-    each(W, part, column_blocks(W))
+    # Backwards: a rule that has just read W from the front left its end in cache.
+    each(W, part, column_blocks(W)[::-1])
     return total
 
 

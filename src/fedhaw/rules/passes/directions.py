@@ -6,7 +6,7 @@ through memory, after a look at what rounding could do.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,10 @@ from fedhaw.rules.base import Array, Vector, namespace
 from fedhaw.rules.blocks import column_blocks, in_order, quietly, vector_blocks
 from fedhaw.rules.passes.arrays import astype, native, to_numpy, to_vector
 from fedhaw.rules.passes.average import summing_to_one
+
+
+_SAMPLED = 16
+"""Every so many blocks of w one is looked at before, for a guess; all of them are afterwards."""
 
 
 class Direction(NamedTuple):
@@ -48,26 +52,48 @@ def direction(w: Array, W: Array, s: Vector, U: Array | None, tolerance: float) 
         tolerance: how far off `<d, w>` and any `<d, U_k>` may be.
     """
     w, W = native(w), native(W)
-    squares = in_order(w, lambda: lambda block: float(w[block] @ w[block]), vector_blocks(w))
-    weights, columns, exact = summing_to_one(s, W), W.T, not _cancels_well(w, squares, tolerance)
     if U is not None and isinstance(W, np.ndarray):
         U = to_numpy(U)
+    sample = in_order(w, lambda: lambda block: _square(w[block]), vector_blocks(w)[::_SAMPLED])
+    if _cancels_well(w, sample, tolerance):
+        found, squares = _passed(w, W, s, U, exact=False)
+        if _cancels_well(w, squares, tolerance):
+            return found
+    return _passed(w, W, s, U, exact=True)[0]
 
-    def part(block: slice) -> tuple[float, float, Vector]:
-        w_block = w[block]
-        if exact:
-            minus_d = weights @ (W[:, block] - w_block)
-        else:
-            minus_d = columns[block] @ weights
-            minus_d -= w_block  # in place: a fresh block of memory costs more than the subtraction
-        dot_u = np.zeros(1) if U is None else to_vector(astype(U[:, block], W.dtype) @ minus_d)
-        return float(minus_d @ minus_d), float(minus_d @ w_block), dot_u
 
-    parts = in_order(W, lambda: part, column_blocks(W, written=exact))
-    d_square, minus_dot_w, minus_dot_u = (sum(of) for of in zip(*parts, strict=True))
-    w_square = sum(squares)
+def _passed(
+    w: Array, W: Array, s: Vector, U: Array | None, exact: bool
+) -> tuple[Direction, Sequence[float]]:
+    """The direction, by updates if `exact`, and the squares of w's blocks."""
+    xp, columns, weights = namespace(W), W.T, summing_to_one(s, W)
+    blocks = column_blocks(W, written=exact)
+
+    def worker() -> Callable[[slice], tuple[float, float, float, Vector]]:
+        # One place for all of its blocks: fresh memory costs more than the subtraction.
+        room = xp.empty_like(w[blocks[0]])
+
+        def part(block: slice) -> tuple[float, float, float, Vector]:
+            w_block = w[block]
+            if exact:
+                minus_d = weights @ (W[:, block] - w_block)
+            else:
+                minus_d = xp.matmul(columns[block], weights, out=room[: len(w_block)])
+                minus_d -= w_block
+            dot_u = np.zeros(1) if U is None else to_vector(astype(U[:, block], W.dtype) @ minus_d)
+            return _square(w_block), _square(minus_d), float(minus_d @ w_block), dot_u
+
+        return part
+
+    squares, *sums = zip(*in_order(W, worker, blocks), strict=True)
+    w_square, (d_square, minus_dot_w, minus_dot_u) = sum(squares), map(sum, sums)
     average_square = w_square + 2 * minus_dot_w + d_square
-    return Direction(-minus_dot_w, -minus_dot_u, _root(w_square), _root(average_square))
+    found = Direction(-minus_dot_w, -minus_dot_u, _root(w_square), _root(average_square))
+    return found, squares
+
+
+def _square(vector: Array) -> float:
+    return float(vector @ vector)
 
 
 def _cancels_well(w: Array, squares: Sequence[float], tolerance: float) -> bool:
