@@ -161,9 +161,25 @@ def test_large_cohorts_are_trained_in_several_stacks(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, _ = make("stacked").train()
-    monkeypatch.setattr("fedhaw.simulation.engines.stacked.STACK_NUMBERS", 59 * 4)
+    numbers = {True: 59 * 4, False: 59 * 4}
+    monkeypatch.setattr("fedhaw.simulation.engines.stacked.STACK_NUMBERS", numbers)
     models, _ = make("stacked").train()
     torch.testing.assert_close(models, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_stacks_give_the_same_bits_on_any_number_of_cores(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = {True: 59 * 2, False: 59 * 2}
+    monkeypatch.setattr("fedhaw.simulation.engines.stacked.STACK_NUMBERS", numbers)
+    found = []
+    for cores in (1, 2, 3):
+        monkeypatch.setattr(
+            "fedhaw.simulation.engines.stacked.available_cores", lambda cores=cores: cores
+        )
+        found.append(make("stacked").train()[0].clone())
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 @pytest.mark.parametrize("engine", ["sequential", "processes", "stacked"])

@@ -16,7 +16,6 @@ from fedhaw.rules.blocks import column_blocks, in_order, quietly, vector_blocks
 from fedhaw.rules.passes.arrays import astype, native, to_numpy, to_vector
 from fedhaw.rules.passes.average import summing_to_one
 
-
 _SAMPLED = 16
 """Every so many blocks of w one is looked at before, for a guess; all of them are afterwards."""
 

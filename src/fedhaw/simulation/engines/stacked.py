@@ -3,23 +3,31 @@
 Where models and batches are small, most of the time goes to calling the operations, not to their
 arithmetic; one call for the whole cohort instead of one for each client saves that. Rounding
 differs in the last bits from clients trained alone, and is the same each time on one machine.
+
+A cohort is cut into stacks that stay in cache, and several threads take one after another; how it
+is cut does not depend on their number. Only the closed form of perceptrons has several: a module of
+somebody's own may keep something while it computes, and spends most of its time in the interpreter.
 """
 
 import logging
 import math
 import time
 from collections.abc import Sequence
+from itertools import pairwise
+from threading import Lock
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedhaw.clients import Vectors, algorithm_of
+from fedhaw.clients import Vectors, algorithm_of, steps_of
 from fedhaw.clients.cohort import CohortTrainer
 from fedhaw.errors import named
 from fedhaw.listing import listed
 from fedhaw.loss_reasons import NO_SAMPLES
+from fedhaw.models.learner import closed_form_sizes
 from fedhaw.models.stack import Stack, stack
+from fedhaw.rules.threads import available_cores, share_out
 from fedhaw.simulation.engines.base import Beside, ClientReport
 from fedhaw.simulation.engines.failures import reason, unusable
 from fedhaw.simulation.engines.sequential import moved, train_one, trainer
@@ -27,15 +35,18 @@ from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.federation import Federation
 
-STACK_NUMBERS = 2**26
-"""Numbers in the models of one stack; a larger cohort is trained in several stacks."""
+STACK_NUMBERS = {True: 2**20, False: 2**22}
+"""Numbers in the models of one stack, in closed form and not; measured, benchmarks/engines.py."""
+
+STEP_NUMBERS = 2**24
+"""Multiplications forward in one step of a stack, beyond which a higher one saves nothing."""
 
 logger = logging.getLogger(__name__)
 
 
 @listed(__name__, "stacked", "all of them as one batched model, the same up to rounding")
 class StackedEngine:
-    """An engine that trains the cohort side by side, with one torch thread.
+    """An engine that trains the cohort side by side, in stacks of one torch thread each.
 
     Args:
         federation: what to train; its clients' algorithm must be `stackable`.
@@ -55,15 +66,22 @@ class StackedEngine:
                 "The stacked engine trains all clients at once and cannot keep a deadline for one "
                 'of them; use engine="processes".'
             )
-        models = stack(federation.module, layout, federation.loss, federation.device)
         x, y = federation.training_samples()
         rows = federation.holdings.rows[:2]
-        _try_a_step(federation, models, x[rows], y[rows])
+        in_closed_form = closed_form_sizes(federation.module, federation.loss) is not None
+
+        def trainer_of_stacks() -> CohortTrainer:
+            models = stack(federation.module, layout, federation.loss, federation.device)
+            _try_a_step(federation, models, x[rows], y[rows])
+            seed = federation.settings["seed"]
+            return CohortTrainer(federation.module, layout, algorithm, models, x, y, seed)
+
         self._federation = federation
         self._holdings = federation.holdings
-        seed = federation.settings["seed"]
-        self._train = CohortTrainer(federation.module, layout, algorithm, models, x, y, seed)
-        self._height = max(1, STACK_NUMBERS // layout.size)
+        threads = available_cores() if in_closed_form and federation.device.type == "cpu" else 1
+        self._trainers = [trainer_of_stacks() for _ in range(threads)]
+        self._alone = Lock()
+        self._height = _height(federation, in_closed_form)
 
     def train(
         self,
@@ -83,19 +101,33 @@ class StackedEngine:
         # Only a client with samples has anything to train; equal sizes keep the cohort's order.
         positions = [i for i, client in enumerate(cohort) if holdings.size(client)]
         positions.sort(key=lambda i: -holdings.size(cohort[i]))
-        with one_thread():
-            for first in range(0, len(positions), self._height):
-                chosen = positions[first : first + self._height]
-                reports.update(
-                    self._train_stack(round_index, global_model, cohort, chosen, out, beside)
-                )
+        idle, waiting = list(self._trainers), iter(self._stacks(positions))
+
+        def work() -> None:
+            train = idle.pop()
+            with one_thread():  # of the Python thread that says so
+                for chosen in waiting:
+                    reports.update(
+                        self._train_stack(
+                            train, round_index, global_model, cohort, chosen, out, beside
+                        )
+                    )
+
+        share_out(work, min(len(idle), -(-len(positions) // self._height)))
         return [reports[position] for position in range(len(cohort))]
+
+    def _stacks(self, positions: list[int]) -> list[list[int]]:
+        """The positions in stacks of much the same height."""
+        count = -(-len(positions) // self._height)
+        bounds = [len(positions) * i // max(count, 1) for i in range(count + 1)]
+        return [positions[first:last] for first, last in pairwise(bounds)]
 
     def close(self) -> None:
         """Nothing to release."""
 
     def _train_stack(
         self,
+        train: CohortTrainer,
         round_index: int,
         global_model: Tensor,
         cohort: Sequence[int],
@@ -108,7 +140,7 @@ class StackedEngine:
         try:
             rows = [self._holdings.rows_of(client) for client in clients]
             down, memory = _beside_models(beside, clients, self._federation.device)
-            result = self._train(round_index, clients, rows, global_model, down, memory)
+            result = train(round_index, clients, rows, global_model, down, memory)
             losses = torch.as_tensor(result.loss).tolist()
         except Exception as error:
             # Someone in the stack failed; alone, each client fails or succeeds by itself.
@@ -117,7 +149,8 @@ class StackedEngine:
                 round_index,
                 reason(error),
             )
-            return self._train_alone(round_index, global_model, cohort, positions, out, beside)
+            with self._alone:  # it sets torch's random state, of which there is one
+                return self._train_alone(round_index, global_model, cohort, positions, out, beside)
         seconds = (time.perf_counter() - begin) / len(clients)
         reports = {}
         for row, (position, client, loss) in enumerate(
@@ -159,6 +192,14 @@ class StackedEngine:
                 )
                 for position in positions
             }
+
+
+def _height(federation: Federation, in_closed_form: bool) -> int:
+    """How many clients are trained as one: a function of the federation alone."""
+    numbers, steps = STACK_NUMBERS[in_closed_form], steps_of(federation.client_update)
+    if in_closed_form and steps is not None:
+        numbers = min(numbers, STEP_NUMBERS // steps.batch)
+    return max(1, numbers // federation.layout.size)
 
 
 def _beside_models(
