@@ -29,7 +29,7 @@ FEDERATIONS: dict[str, tuple[str, int, int, int]] = {
     for model, batch, clients, samples in (
         *product(("mlp", "logistic"), (10, 32), (10, 100), (50, 500)),
         *product(("mlp", "logistic"), (64,), (10,), (500, 6000)),
-        *product(("mlp-512-512",), (10, 64), (10,), (500,)),
+        *product(("mlp-512-512", "mlp adam", "mlp scaffold"), (10, 64), (10,), (500,)),
         *product(("tanh",), (10, 64), (10, 100), (50, 500)),
         *product(("cnn",), (10, 64), (10,), (50, 200)),
         *product(("resnet18-8",), (64,), (4,), (128,)),
@@ -50,6 +50,7 @@ def federation(name: str) -> tuple[Any, dict[str, Any]]:
     from fedhaw.data import Dataset
 
     model, batch, clients, samples = FEDERATIONS[name]
+    model, _, update = model.partition(" ")
     random = np.random.default_rng(0)
     shape = (32, 32, 3) if model == "resnet18-8" else (28, 28)
     many, few = clients * samples, 10
@@ -57,6 +58,7 @@ def federation(name: str) -> tuple[Any, dict[str, Any]]:
     labels = random.integers(0, 10, many + few)
     data = Dataset("random", pixels[few:], labels[few:], pixels[:few], labels[:few], 10)
     settings = {"clients": clients, "batch": batch, "epochs": 1, "split": "iid"}
+    settings |= {"client_update": update or "sgd"}
     return data, settings | {"model": f"{__file__}:tanh" if model == "tanh" else model}
 
 

@@ -19,6 +19,9 @@ SECONDS_A_STEP, SECONDS_A_ROUND = 5e-5, 5e-3
 """What a run takes on one core, roughly; see benchmarks/sweep.py. They decide nothing but which of
 two ways is faster, and are not measured anew: the choice is the same each time."""
 
+STACKED_SPEEDUP = 1.5
+"""What several cores bring a run of stacks, most of them small; see benchmarks/engines.py."""
+
 
 @dataclass(frozen=True)
 class Sharing:
@@ -69,8 +72,8 @@ class Sharing:
 def fastest(runs: "Sequence[Federation]", cores: int | None = None) -> int:
     """How many runs at a time are probably fastest; depends on the sweep and the machine alone.
 
-    One run at a time has all cores, which only the engine "processes" knows how to use; as many as
-    there are cores have one each, once their processes have started.
+    One run at a time has all cores, of which engines make more or less; as many as there are cores
+    have one each, once their processes have started.
 
     Args:
         runs: the federation of each run.
@@ -84,7 +87,7 @@ def fastest(runs: "Sequence[Federation]", cores: int | None = None) -> int:
     together = min(cores, len(runs), max(1, _memory() // (2 * max(map(_bytes, runs)))))
     seconds = [_seconds(run) for run in runs]
     one_by_one = sum(
-        START + own / _speedup(run, cores) if _speedup(run, cores) > 1 else own
+        own / _speedup(run, cores) + (START if _engine(run) == "processes" else 0)
         for run, own in zip(runs, seconds, strict=True)
     )
     side_by_side = START + max(max(seconds), sum(seconds) / together)
@@ -103,16 +106,22 @@ def _seconds(run: "Federation") -> float:
 
 
 def _speedup(run: "Federation", cores: int) -> float:
-    """How many times faster a run is when it has all cores: the longest client must be waited for.
+    """How many times faster a run is when it has all cores.
 
-    Of the engines only "processes" trains clients side by side.
+    The longest client of "processes" must be waited for; stacks wait for the interpreter, too.
     """
+    workers = min(run.settings["workers"] or cores, run.clients)
+    if _engine(run) == "processes":
+        return max(1.0, min(workers, float(run.sizes.sum() / max(run.sizes.max(), 1))))
+    return min(workers, STACKED_SPEEDUP) if _engine(run) == "stacked" else 1.0
+
+
+def _engine(run: "Federation") -> str:
+    """The engine that trains the run's clients."""
     from fedhaw.simulation.engines.choice import choose
 
-    if run.settings["engine"] != "auto" or choose(run) != "processes":
-        return 1.0
-    workers = min(run.settings["workers"] or cores, run.clients)
-    return max(1.0, min(workers, float(run.sizes.sum() / max(run.sizes.max(), 1))))
+    engine = run.settings["engine"]
+    return choose(run) if engine == "auto" else engine
 
 
 def _bytes(run: "Federation") -> int:

@@ -13,12 +13,6 @@ from fedhaw.simulation.federation import Federation
 ENGINES: Listing[Callable[[Federation], Engine]] = Listing("simulation.engines")
 """Every engine by its name; the setting `engine` has these, and `auto`."""
 
-SMALL_STEP = 4e6
-"""Multiplications in one client's training step up to which calling the operations costs more."""
-
-SHORT_VISIT = 2e8
-"""Multiplications in one client's round up to which handing it to a worker costs more."""
-
 
 def create(federation: Federation) -> Engine:
     """The engine that the federation asks for; close it when done.
@@ -31,27 +25,18 @@ def create(federation: Federation) -> Engine:
 
 
 def choose(federation: Federation) -> str:
-    """The engine that is probably fastest here.
+    """The engine that is probably fastest here; `benchmarks/engines.py` prints how far it is so.
 
-    Perceptrons whose steps are too small to keep a core busy are stacked. Otherwise several cores
-    train several clients, unless visits are so short that handing them out costs more than it
-    saves. Nothing that depends on the moment is measured: the choice, and with it the last bits of
-    the result, is the same each time.
+    Perceptrons are stacked, which their closed form makes faster than anything else. Clients of any
+    other module are handed to several cores. Nothing that depends on the moment is measured: the
+    choice, and with it the last bits of the result, is the same each time.
     """
     if federation.device.type != "cpu":
         return "sequential"
-    clients, update = federation.clients, federation.client_update
-    samples = int(federation.sizes.sum()) / max(clients, 1)
-    steps = steps_of(update)
-    if steps is not None:
-        # A lower bound for modules that use their parameters more than once, such as convolutions.
-        step = 3.0 * federation.layout.parameters * min(steps.batch, samples)
-        visit = 3.0 * federation.layout.parameters * samples * steps.epochs
-        plain = closed_form_sizes(federation.module, steps.loss) is not None
-        stackable = algorithm_of(update).stackable and federation.settings["deadline"] is None
-        if plain and step <= SMALL_STEP and stackable:
-            return "stacked"
-        if plain and visit <= SHORT_VISIT:
-            return "sequential"
-    several = (federation.settings["workers"] or available_cores()) > 1 and clients > 1
+    update = federation.client_update
+    steps, settings = steps_of(update), federation.settings
+    stackable = algorithm_of(update).stackable and settings["deadline"] is None
+    if stackable and steps and closed_form_sizes(federation.module, steps.loss):
+        return "stacked"
+    several = (settings["workers"] or available_cores()) > 1 and federation.clients > 1
     return "processes" if several and worker_process.SUPPORTED else "sequential"

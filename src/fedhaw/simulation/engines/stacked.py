@@ -101,7 +101,8 @@ class StackedEngine:
         # Only a client with samples has anything to train; equal sizes keep the cohort's order.
         positions = [i for i, client in enumerate(cohort) if holdings.size(client)]
         positions.sort(key=lambda i: -holdings.size(cohort[i]))
-        idle, waiting = list(self._trainers), iter(self._stacks(positions))
+        idle, stacks = list(self._trainers), self._stacks(positions)
+        waiting = iter(stacks)
 
         def work() -> None:
             train = idle.pop()
@@ -113,12 +114,13 @@ class StackedEngine:
                         )
                     )
 
-        share_out(work, min(len(idle), -(-len(positions) // self._height)))
+        share_out(work, min(len(idle), len(stacks)))
         return [reports[position] for position in range(len(cohort))]
 
     def _stacks(self, positions: list[int]) -> list[list[int]]:
-        """The positions in stacks of much the same height."""
+        """The positions in stacks of much the same height, an even number for two cores or four."""
         count = -(-len(positions) // self._height)
+        count += count % 2 if 1 < count < len(positions) else 0
         bounds = [len(positions) * i // max(count, 1) for i in range(count + 1)]
         return [positions[first:last] for first, last in pairwise(bounds)]
 
