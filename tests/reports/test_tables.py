@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from fedhaw.reports import (
     Column,
@@ -23,6 +24,7 @@ from fedhaw.reports import (
     to_html,
     to_latex,
     to_markdown,
+    to_rich,
     to_text,
 )
 from fedhaw.reports.metrics import MISSING, PERCENT, SECONDS
@@ -77,6 +79,15 @@ def test_best_is_bold_and_second_underlined() -> None:
     assert r"\underline{80.00}" in to_latex(table)
     assert "<strong>90.00</strong>" in to_html(table)
     assert "<u>80.00</u>" in to_html(table)
+
+
+def test_what_fills_a_cell_of_a_terminal_is_not_underlined() -> None:
+    (underlined,) = (
+        segment.text
+        for segment in Console(width=60).render(to_rich(small(0.8, 0.9, 0.7)))
+        if segment.style and segment.style.underline
+    )
+    assert underlined.startswith("80.00")
 
 
 def test_what_reads_the_same_ranks_the_same() -> None:

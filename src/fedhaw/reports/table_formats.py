@@ -123,7 +123,8 @@ def to_rich(table: Table, remarks: bool = True) -> "RichTable":
         )
     styles = {0: "", 1: "bold green", 2: "underline"}
     for row in table.cells:
-        shown.add_row(*(Text(cell.text, style=styles[cell.rank]) for cell in row))
+        # As spans: what fills a cell up to its width is not underlined.
+        shown.add_row(*(Text.assemble((cell.text, styles[cell.rank])) for cell in row))
     return shown
 
 
