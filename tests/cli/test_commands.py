@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
+from fedhaw.checkpoints.file import read
+from fedhaw.models.perceptron import mlp
 from fedhaw.rules.registry import RULES
 
 Call = Callable[..., Any]
@@ -46,6 +50,18 @@ def test_compare_goes_on_with_more_rules_and_seeds(call: Call, tmp_path: Path) -
     assert (history.stat().st_mtime_ns, history.read_bytes()) == before
     assert "FedHyper" in ended.out
     assert "report.html" in ended.out
+
+
+def test_the_model_of_a_run_is_exported_by_its_folder(call: Call, tmp_path: Path) -> None:
+    small = ["--train-samples", "200", "--clients", "2", "--alpha", "1", "--checkpoint-every", "1"]
+    assert call("run", "--rounds", "2", "--out", "trial", *small).code == 0
+    ended = call("export", "trial", "model.safetensors")
+    assert (ended.code, ended.err) == (0, "")
+    module = mlp((784, 128, 128, 10))
+    module.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    newest = read(sorted((tmp_path / "trial" / "checkpoints").iterdir())[-1])
+    vector = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    np.testing.assert_array_equal(vector, newest["model"].arrays[""])
 
 
 def test_run_takes_a_recipe_and_flags_go_before_it(call: Call, tmp_path: Path) -> None:

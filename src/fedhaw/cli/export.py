@@ -7,7 +7,9 @@ import typer
 
 EXAMPLES = """Examples:
 
-  fedhaw export trial/checkpoint.safetensors model.safetensors
+  fedhaw run --out trial && fedhaw export trial model.safetensors
+
+  fedhaw export deployed/checkpoint.safetensors model.safetensors
 
   python -c "from safetensors.torch import load_file; print(load_file('model.safetensors').keys())"
 """
@@ -21,6 +23,8 @@ def export(
     from fedhaw.checkpoints.export import export as exported
 
     if checkpoint.is_dir():
-        checkpoint = checkpoint / "checkpoint.safetensors"
+        # A simulation keeps a file a round there, numbered; a Flower server one of this name.
+        rounds = sorted((checkpoint / "checkpoints").glob("*.safetensors"))
+        checkpoint = rounds[-1] if rounds else checkpoint / "checkpoint.safetensors"
     names = exported(checkpoint, out)
     print(f"{out}: {len(names)} arrays, {names[0]} to {names[-1]}")

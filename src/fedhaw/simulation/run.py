@@ -142,7 +142,7 @@ def _play(
             folder.append(record)
             due = progress.next_round % checkpoint_every == 0 or progress.next_round == rounds
             if due or time.monotonic() - saved_at >= LONG:
-                folder.save(snapshot(progress, header.config))
+                folder.save(snapshot(progress, header.config, loop.federation.layout))
                 saved_at = time.monotonic()
                 if progress.exchange is not None:
                     progress.exchange.saved()

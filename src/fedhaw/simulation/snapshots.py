@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedhaw.checkpoints import Part, Parts
+from fedhaw.models import Layout
 from fedhaw.rules import LengthGuard, pack_state, unpack_state
 from fedhaw.rules.passes import like
 from fedhaw.simulation.errors import InvalidSimulation
@@ -18,7 +19,7 @@ from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.stand_ins import LastModels
 
 
-def snapshot(progress: Progress, config: Mapping[str, object]) -> dict[str, Part]:
+def snapshot(progress: Progress, config: Mapping[str, object], layout: Layout) -> dict[str, Part]:
     """Everything that a run needs to go on; nothing is copied where models live on the CPU.
 
     Raises:
@@ -33,9 +34,10 @@ def snapshot(progress: Progress, config: Mapping[str, object]) -> dict[str, Part
     }
     last = {} if progress.last is None else progress.last.pack()
     model = progress.model.cpu().numpy()
+    arrays = [[entry.name, str(model.dtype), str(entry.shape)] for entry in layout.entries]
     return {
         "run": Part({}, run),
-        "model": Part({"": model}, {}),
+        "model": Part({"": model}, {"arrays": arrays}),
         "state": state,
         "last": Part(last, {}),
         "guard": Part({}, {"recent": progress.guard.recent}),
