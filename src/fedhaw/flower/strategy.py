@@ -345,7 +345,7 @@ class RuleStrategy(Strategy):
                 overdue = list(training.late.open)
                 replies = exchange(grid, messages, self._deadline, overdue=overdue)
                 new_arrays, metrics = self.aggregate_train(server_round, replies)
-                alive = self.roster.answering(question.node for question in training.questions)
+                alive = self.roster.answering(training.nodes)
                 arrays = arrays if new_arrays is None else new_arrays
                 result.arrays = arrays
                 if metrics is not None:

@@ -47,7 +47,8 @@ class Training:
         combine: how clients' metrics are put together.
         beside: the client algorithm's part of the server, if it has one.
         late: questions of earlier rounds that are still open.
-        questions: whom the present round is about.
+        questions: whom the present round is about; none between rounds.
+        nodes: whom the last round was about.
         reports: what happened, a record a round.
         cohorts: who took part in the aggregation, a tuple a round.
         counts: how many clients were asked, lost and so on in the last round, by name.
@@ -65,6 +66,7 @@ class Training:
     beside: "Beside | None"
     late: LateReplies = field(init=False)
     questions: list[Question] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
     reports: list[RoundRecord] = field(default_factory=list)
     cohorts: list[tuple[str, ...]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -100,7 +102,6 @@ class Training:
                 "that keep none, such as group norm, or say statistics=() to learn them like the "
                 "rest, with privacy."
             )
-        self.questions = []
         if settings.fraction_train == 0:
             return []
         present = self.recruiter.present(
@@ -220,6 +221,8 @@ class Training:
             "clients-doubted": uploads.doubted,
         }
         metrics.update(flower_metrics(self.reports[-1], self.counts))
+        # The messages hold the model that was sent: they go before the next round begins.
+        self.nodes, self.questions = [question.node for question in self.questions], []
         return aggregator.record, metrics
 
     def stop_if_all_are_lost(self) -> None:
