@@ -5,8 +5,9 @@ update still tells where its data pull, but of a model that the others have left
 
     w_k' = w(t) + FADE^(t - s) (w_k - w(s))
 
-is what the rule gets in its place. The update fades as FedHAW-auto lets a lost client's last update
-fade when it replays it, so that being late is never worse than being lost.
+is what the rule gets in its place, marked as late (`Round.late`). The update fades as FedHAW-auto
+lets a lost client's last update fade when it replays it. docs/simulation.md shows what late uploads
+are worth beside lost ones.
 """
 
 from typing import Any

@@ -10,6 +10,7 @@ from flwr.app import Array, ArrayRecord, Message
 import fedhaw
 from fedhaw.flower import RuleStrategy
 from fedhaw.late import FADE
+from fedhaw.rules import Round
 
 
 class Slow:
@@ -75,6 +76,19 @@ def test_a_delay_of_many_rounds_is_too_late(flower: SimpleNamespace, arrays: Arr
         result = server.start(slow.grid, arrays, num_rounds=4)
         late = [result.train_metrics_clientapp[t]["clients-late"] for t in range(1, 5)]
         assert late.count(1) == taken
+
+
+def test_the_rule_is_told_of_it(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    seen = []
+
+    class Watching(fedhaw.FedAvg):
+        def aggregate(self, state: Any, current: Round) -> Any:
+            seen.append([current.clients[k] for k in np.flatnonzero(current.late)])
+            return super().aggregate(state, current)
+
+    server = RuleStrategy(Watching(), fraction_evaluate=0.0, round_deadline=0.05)
+    server.start(Slow(flower, node=4, delay=1).grid, arrays, num_rounds=3)
+    assert seen == [[], ["4"], []]
 
 
 def test_it_can_be_turned_off(flower: SimpleNamespace, arrays: ArrayRecord) -> None:

@@ -45,6 +45,25 @@ def test_an_absurd_upload_is_lost_and_named(
     assert np.abs(strategy._aggregator.model - model).max() < 5
 
 
+def test_nothing_of_a_refused_client_is_replayed(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    """A lie within the limits, and then one beyond: the first is not used again."""
+
+    def lying(message: Message) -> Message | None:
+        config: Any = message.content.config_records["config"]
+        factors = {1: 0.1, 2: 0.4}
+        moving = flower.moving("liar", factors.get(int(config["server-round"]), 10.0))
+        answer: Message | None = moving(message)
+        return answer
+
+    grid = flower.Grid({n: flower.moving(str(n), 0.1 + n / 100) for n in range(4)} | {9: lying})
+    strategy = RuleStrategy(fraction_evaluate=0.0)
+    strategy.start(grid, arrays, num_rounds=4)
+    assert [set(report.lost) for report in strategy.reports] == [set(), set(), *[{"liar"}] * 2]
+    assert strategy.state.absent == ()
+
+
 def test_the_guard_can_be_turned_off(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
     strategy = run(flower, arrays, fedhaw.FedAvg(), 1e6, length_limit=0)
     assert all(report.lost == {} for report in strategy.reports)

@@ -46,14 +46,22 @@ def losses(seed: int, rounds: int) -> Any:
     return received
 
 
+def lates(seed: int, received: Any, share: float) -> Any:
+    """Which uploads came late: of what was received in a round, never all."""
+    late = received & (np.random.default_rng([seed, 3]).random(received.shape) < share)
+    late[np.arange(len(late)), received.argmax(axis=1)] = False
+    return late
+
+
 def play(
-    w: Any, steps: Any, received: Any, scale: float = 1.0, unit: float = 1.0
+    w: Any, steps: Any, received: Any, scale: float = 1.0, unit: float = 1.0, late: Any = None
 ) -> list[tuple[Any, FedHAWAutoState]]:
     """The rule on clients that move by fixed vectors: `unit` rescales all, `scale` the updates."""
     state, w, path = RULE.init(), unit * w, []
-    for moved, arrived in zip(steps, received, strict=True):
+    late = np.zeros_like(received) if late is None else late
+    for moved, arrived, stale in zip(steps, received, late, strict=True):
         W = np.where(arrived[:, None], w + scale * unit * moved, w)
-        w, state = RULE.aggregate(state, Round(w, W, EXAMPLES, arrived))
+        w, state = RULE.aggregate(state, Round(w, W, EXAMPLES, arrived, late=stale))
         path.append((w, state))
     return path
 
@@ -63,29 +71,32 @@ def play(
     seed=st.integers(0, 10_000),
     size=st.sampled_from([0.001, 0.03, 0.1, 2.0]),
     common=st.sampled_from([0.0, 1.0, 10.0]),
+    tardy=st.sampled_from([0.0, 0.5]),
 )
-def test_equals_a_slow_transcription(seed: int, size: float, common: float) -> None:
+def test_equals_a_slow_transcription(seed: int, size: float, common: float, tardy: float) -> None:
     w = np.random.default_rng([seed, 2]).standard_normal(P)
     steps, received = updates(seed, 8, size, common), losses(seed, 8)
+    late = lates(seed, received, tardy)
     p = EXAMPLES / EXAMPLES.sum()
     gamma, scaling, theta, beta = 0.0, 0.0, 0.0, 0.0
     last, v, start = np.zeros((K, P)), None, 0.0
     mine = w
-    for (model, state), moved, arrived in zip(
-        play(w, steps, received), steps, received, strict=True
+    for (model, state), moved, arrived, stale in zip(
+        play(w, steps, received, late=late), steps, received, late, strict=True
     ):
-        fresh = sum(p[k] * moved[k] for k in range(K) if arrived[k])
+        fresh = sum(p[k] * moved[k] for k in range(K) if arrived[k] and not stale[k])
         for k in range(K):
             last[k] = moved[k] if arrived[k] else REPLAY * last[k]
         delta = p @ last
         if v is None:
             start, v = max(float(np.linalg.norm(mine)), float(np.linalg.norm(delta))), delta
         else:
-            share, agreement = float(p[arrived].sum()), cosine(fresh, v)
+            share, agreement = float(p[arrived & ~stale].sum()), cosine(fresh, v)
+            timely = share / float(p[arrived].sum())
             theta = float(np.clip(theta + RATE * (agreement + OFFSET), *THETA_LIMITS))
             astray = (1 - abs(agreement)) * float(np.linalg.norm(fresh))
-            beta = min(share**0.5 / (1 + np.exp(-theta)), 1 - astray / (share * RADIUS * start))
-            beta = max(0.0, beta)
+            aim = share**0.5 * timely / (1 + np.exp(-theta))
+            beta = max(0.0, min(aim, 1 - astray / (share * RADIUS * start)))
             v = beta * v + delta
             growth = cosine(delta, mine)
             total = scaling + LEAK * gamma + GAIN * max(0.0, 1 - 2 * abs(growth)) * growth
@@ -237,6 +248,17 @@ def test_a_client_that_never_returns_fades_out() -> None:
     # Back again: nothing of it is replayed.
     _, state = RULE.aggregate(state, Round(w, np.tile(w, (K, 1)), EXAMPLES))
     assert state.absent == ()
+
+
+def test_nothing_stands_in_for_a_refused_upload() -> None:
+    w, (moved,) = np.ones(P), updates(0, 1)
+    w, state = RULE.aggregate(RULE.init(), Round(w, w + moved, EXAMPLES))
+    lost = np.arange(K) == 2
+    W = np.where(lost[:, None], w, w + moved)
+    _, after = RULE.aggregate(state, Round(w, W, EXAMPLES, ~lost))
+    assert after.absent == (2,)
+    _, after = RULE.aggregate(state, Round(w, W, EXAMPLES, ~lost, refused=lost))
+    assert after.absent == ()
 
 
 def test_only_the_last_cohort_is_remembered() -> None:

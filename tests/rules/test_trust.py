@@ -9,7 +9,7 @@ import pytest
 import fedhaw
 from fedhaw.rules import Round
 from fedhaw.rules.fedhaw_auto import FedHAWAutoState
-from fedhaw.rules.trust import PROBATION, REMEMBERED, ROUNDS, Evidence
+from fedhaw.rules.trust import PROBATION, REMEMBERED, ROUNDS, Evidence, opposed
 
 K, P = 10, 2000
 BAD = (0, 2, 5)
@@ -247,7 +247,7 @@ def test_a_round_of_distrusted_clients_alone_changes_nothing() -> None:
 def test_an_update_that_is_far_too_long_counts_as_one_of_usual_length() -> None:
     random, w = np.random.default_rng(0), np.zeros(P)
     updates = alike(random)
-    updates[2] *= -9
+    updates[2] *= 9
     model, state = fedhaw.FedHAWAuto().aggregate(
         fedhaw.FedHAWAuto().init(), Round(w, w + updates, np.ones(K))
     )
@@ -262,6 +262,69 @@ def test_an_update_that_is_far_too_long_counts_as_one_of_usual_length() -> None:
     W = np.where(received[:, None], model + alike(random), model)
     _, state = fedhaw.FedHAWAuto().aggregate(state, Round(model, W, np.ones(K), received))
     assert state.absent == ()
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_who_is_against_all_others_counts_no_more(apart: bool) -> None:
+    random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
+    w = random.standard_normal(P)
+    _, state = rule.aggregate(rule.init(), Round(w, w + alike(random), EXAMPLES))
+    assert state.distrusted == ()
+    updates = alike(random)
+    updates[2] *= -4
+    along = np.where(np.arange(K) == 2, 0.1, 0.0) if apart else STILL
+    updates = stretched(updates, w, along)
+    model, state = rule.aggregate(state, Round(w, w + updates, EXAMPLES))
+    assert state.distrusted == ((2,) if apart else ())
+    assert state.note is not None
+    assert ("the server stopped trusting client 2" in state.note) == apart
+    assert "shortened the update of client 2" in state.note
+    # Neither its update nor what it left in the momentum is in the model.
+    weights = np.where(np.arange(K) == 2, 0.0, EXAMPLES / EXAMPLES.sum())
+    np.testing.assert_allclose(model, np.exp(state.gamma) * (w + weights @ updates))
+    np.testing.assert_allclose(state.weights, weights)
+    received = np.arange(K) != 2
+    W = np.where(received[:, None], model + alike(random), model)
+    _, state = rule.aggregate(state, Round(model, W, EXAMPLES, received))
+    assert state.absent == ()
+
+
+@pytest.mark.parametrize(
+    ("factor", "apart", "found"),
+    [(-1, 0.1, None), (-2, 0.1, 2), (-2, -0.1, 2), (-2, 0, None), (-4, 0, 2), (4, 0.1, None)],
+)
+def test_who_is_against_all_others_is_longer_than_they_or_wrong_about_the_labels(
+    factor: float, apart: float, found: int | None
+) -> None:
+    updates, growth = alike(np.random.default_rng(0)), np.linspace(-0.01, 0.01, K)
+    updates[2] *= factor
+    growth[2] += apart
+    assert opposed(gram(updates), np.ones(K) / K, growth) == (found and (2, apart != 0))
+
+
+def test_nobody_is_against_others_that_do_not_agree() -> None:
+    updates = np.random.default_rng(0).standard_normal((K, P))
+    updates[2] = -4 * updates.sum(axis=0)
+    assert opposed(gram(updates), np.ones(K) / K, STILL) is None
+
+
+def test_two_that_lie_together_are_not_seen_so_soon() -> None:
+    updates = alike(np.random.default_rng(0))
+    updates[[2, 5]] *= -4
+    assert opposed(gram(updates), np.ones(K) / K, STILL) is None
+    alone = np.arange(K) != 5
+    assert opposed(gram(updates[alone]), np.ones(K - 1) / K, STILL[alone]) == (2, False)
+
+
+def test_not_more_than_a_third_are_set_apart() -> None:
+    random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
+    w, state = random.standard_normal(P), rule.init()
+    for liar in range(5):
+        updates = alike(random)
+        updates[liar] *= -4
+        updates = stretched(updates, w, np.where(np.arange(K) == liar, 0.1, 0.0))
+        _, state = rule.aggregate(state, Round(w, w + updates, EXAMPLES))
+    assert state.distrusted == (0, 1, 2)
 
 
 def test_a_client_with_more_data_may_go_further() -> None:

@@ -197,6 +197,8 @@ class Aggregator:
                 received=received,
                 clients=uploads.clients,
                 layers=self.layout.layers,
+                late=uploads.late,
+                refused=uploads.absurd,
             ),
         )
         for client, reason in more.items():

@@ -88,7 +88,8 @@ class Uploads:
         contributions: of the clients that answered, by name.
         lost: why each lost client was lost, by name, or by node where no name is known.
         guard: the guard on long updates, which knows of this round.
-        late: how many of them came late.
+        late: (K,) True where it came late.
+        absurd: (K,) True where it was refused for its length.
         refused: how many replies could not be used.
         doubted: how many say that they have more examples than count.
         population: how many clients are known.
@@ -101,8 +102,9 @@ class Uploads:
     received: NDArray[np.bool_]
     contributions: dict[str, Contribution]
     lost: dict[str, str]
+    late: NDArray[np.bool_]
+    absurd: NDArray[np.bool_]
     guard: LengthGuard = field(default_factory=LengthGuard)
-    late: int = 0
     refused: int = 0
     doubted: int = 0
     population: int = 0
@@ -151,6 +153,7 @@ class Intake:
     _copying: list[Future[None]] = field(default_factory=list)
     _squares: dict[int, NDArray[np.float64]] = field(default_factory=dict)
     _overdue: dict[int, Overdue] = field(default_factory=dict)
+    _absurd: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._rows = {question.node: row for row, question in enumerate(self.questions)}
@@ -246,8 +249,9 @@ class Intake:
             received=np.array([client in answered for client in clients], dtype=np.bool_),
             contributions={c: self._contributions[answered[c]] for c in clients if c in answered},
             lost={client: lost[client] for client in sorted(lost, key=order)},
+            late=np.array([answered.get(c) in self._overdue for c in clients], dtype=np.bool_),
+            absurd=np.array([client in self._absurd for client in clients], dtype=np.bool_),
             guard=self.guard,
-            late=len(late),
             refused=sum(refusal.of_a_reply for refusal in self._refusals.values()),
             doubted=len({*sudden, *events}),
             population=len(self.roster.examples),
@@ -319,8 +323,9 @@ class Intake:
         examples = {node: counted[contribution.client] for node, contribution in by_node}
         refused, self.guard = self.guard.judge(lengths, examples)
         for node in [node for node in self._contributions if node in refused]:
-            contribution = self._contributions.pop(node)
-            self._refusals[node] = Refusal(refused[node], contribution.client)
+            client = self._contributions.pop(node).client
+            self._refusals[node] = Refusal(refused[node], client)
+            self._absurd.add(client)
 
     def _tell_roster(self, server_round: int) -> list[str]:
         """What the roster learns of the round; a sentence on each client whose word it doubts."""

@@ -216,7 +216,7 @@ class Training:
             "clients-asked": sum(question.drawn for question in self.questions),
             "clients-lost": len(lost),
             "clients-refused": uploads.refused + len(outcome.refused),
-            "clients-late": uploads.late,
+            "clients-late": int(uploads.late.sum()),
             "clients-absent": self.absent,
             "clients-doubted": uploads.doubted,
         }

@@ -28,8 +28,8 @@ from fedhaw.rules.round_checks import (
     check_models,
     checked_examples,
     checked_layers,
+    checked_mask,
     checked_names,
-    checked_received,
     detached,
     stacked,
 )
@@ -68,6 +68,10 @@ class Round:
             stands for the global model; rows that hold anything else are replaced in a copy.
         clients: K distinct names, default 0..K-1.
         layers: where each layer lies in the vector, as slices in order; only FedLWS asks.
+        late: (K,) True where what was received answers an earlier round, default nowhere: the
+            update is stale, and moved to the present global model (`fedhaw.late`).
+        refused: (K,) True where an upload came and was not taken for what it held, default nowhere.
+            It is not received; nor should what its client sent before stand in for it.
     """
 
     global_model: Array
@@ -76,6 +80,8 @@ class Round:
     received: NDArray[np.bool_]
     clients: tuple[Client, ...]
     layers: tuple[slice, ...] | None
+    late: NDArray[np.bool_]
+    refused: NDArray[np.bool_]
 
     def __init__(
         self,
@@ -85,6 +91,8 @@ class Round:
         received: ArrayLike | None = None,
         clients: Sequence[Client] | None = None,
         layers: Sequence[slice] | None = None,
+        late: ArrayLike | None = None,
+        refused: ArrayLike | None = None,
     ) -> None:
         if isinstance(client_models, (list, tuple)):
             client_models = stacked(global_model, client_models, clients)
@@ -94,9 +102,11 @@ class Round:
         set_field("client_models", detached(client_models))
         set_field("clients", checked_names(clients, K))
         set_field("num_examples", checked_examples(num_examples, self.clients))
-        set_field("received", checked_received(received, K))
+        set_field("received", checked_mask("received", received, K, default=True))
         set_field("client_models", self._with_lost_rows_filled())
         set_field("layers", None if layers is None else checked_layers(layers, P))
+        set_field("late", checked_mask("late", late, K, default=False) & self.received)
+        set_field("refused", checked_mask("refused", refused, K, default=False))
 
     @property
     def nothing_arrived(self) -> bool:

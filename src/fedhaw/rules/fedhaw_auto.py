@@ -1,11 +1,12 @@
 """FedHAW-auto: learnt momentum, learnt scaling and trust, with no learning rate to set.
 
     s_k     = p_k / sum over trusted j of p_j        p_k = N_k / N; 0 for who is not trusted
-    F       = sum_k s_k (w_k - w)                    over what arrived
-    d       = F + sum_{k lost} s_k m_k               m_k: the client's last update, replayed
+    F       = sum_k s_k (w_k - w)                    over what arrived in time
+    d       = F + sum_{k late or lost} s_k m_k       m_k: the late update, or the last, replayed
     A       = cos(F, v(t-1))
     theta'  = theta + RATE (A + OFFSET)              at least 0
-    beta    = sqrt(share) sigmoid(theta')            share = sum of s_k over what arrived; at most
+    beta    = sqrt(share) timely sigmoid(theta')     share = sum of s_k over what arrived in time,
+                                                     timely: its part of all that arrived; at most
                                                      1 - (1 - |A|) |F| / (share RADIUS l)
     v       = beta v(t-1) + d
     c       = cos(d, w)
@@ -30,9 +31,12 @@ numbers but P of them are ratios of lengths and cosines.
 - REPLAY: what a lost client would send is taken to be what it sent last, fading by this factor for
   every round it stays away. So one update counts five times at the most: clients that move to
   their own optimum in a round would be carried far beyond it otherwise.
-- share: a replayed update is stale; the less arrives, the less of it may add up.
+- share: a replayed update is stale; the less arrives, the less of it may add up. An update that
+  comes late is as stale and counts as a replayed one does. But it is there more often: momentum,
+  which took stale updates for agreement, went too far (docs/simulation.md), so `timely`.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
-  replayed, and v, in which it still is, starts afresh.
+  replayed, and v, in which it still is, starts afresh. One whose update is against all others
+  (`trust.opposed`) has weight 0 at once. Nor is anything replayed of who was refused.
 - Of more than REMEMBERED clients in a round nobody is judged.
 - Until a verdict is reached, which takes rounds, nobody shouts: an update more than LONG times as
   long as the round's median, or more for a client with more data, counts as one of that length.
@@ -42,10 +46,11 @@ theta starts at 0 and gamma at 0; round 0 is FedAvg. docs/rules/fedhaw-auto.md s
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, namespace
@@ -61,7 +66,7 @@ from fedhaw.rules.passes import (
     stride,
     update_products,
 )
-from fedhaw.rules.trust import REMEMBERED, Evidence
+from fedhaw.rules.trust import REMEMBERED, Evidence, Opponent, opposed
 
 RATE = 0.3
 OFFSET = 0.2
@@ -176,18 +181,25 @@ class FedHAWAuto:
         else:
             fresh, angles = mean_and_angles(w, W, s)
             squares = np.diag(angles.gram)
-        share, too_long = float(s[current.received].sum()), np.zeros(len(s), dtype=bool)
+        shares = _Shares.of(current, s)
+        factors, opponent = np.ones(len(s)), None
         if self.without != "trust":
-            shortening = _shortening(current, squares)
-            too_long = shortening < 1
-            if too_long.any():
-                s = s * shortening
-                fresh = combine_updates(s, w, W)
+            factors = _shortening(current, squares)
+            opponent = None if angles is None else _opponent(state, current, angles, s)
+        if opponent is not None:
+            factors[opponent.update] = 0.0
+            state = replace(state, velocity=None)  # its client may be in there
+        too_long = factors < 1
+        if too_long.any() or current.late.any():
+            s = s * factors
+            fresh = combine_updates(np.where(current.late, 0.0, s), w, W)
         absent, replayed = ((), None) if self.without == "replay" else _replayed(state, current)
         delta = fresh
+        if current.late.any():
+            delta = delta + combine_updates(np.where(current.late, s, 0.0), w, W)
         if replayed is not None:
             weight_of = dict(zip(current.clients, s, strict=True))
-            delta = fresh + combine(np.array([weight_of[client] for client in absent]), replayed)
+            delta = delta + combine(np.array([weight_of[client] for client in absent]), replayed)
 
         before = fresh if state.velocity is None else like(fresh, state.velocity)
         inner = products(w, fresh, before, delta)
@@ -197,7 +209,7 @@ class FedHAWAuto:
             learnt = _Coefficients(0.0, state.theta, 0.0, state.start)
         else:
             epsilon = float(namespace(w).finfo(w.dtype).eps)
-            learnt = _coefficients(state, inner, share, epsilon, self.without)
+            learnt = _coefficients(state, inner, shares, epsilon, self.without)
         velocity, model = stride(w, before, delta, learnt.momentum, math.exp(learnt.gamma))
         evidence, note = state.evidence, None
         if held:
@@ -207,6 +219,8 @@ class FedHAWAuto:
             )
         elif self.without != "trust" and angles is not None:
             evidence = evidence.after(*_compared(current, angles))
+            if opponent is not None and opponent.apart:
+                evidence = evidence.without(current.clients[opponent.update])
             note = _note(state.distrusted, evidence.outsiders)
         shortened = [name for name, long in zip(current.clients, too_long, strict=True) if long]
         note = "; ".join(filter(None, (note, shortened_note(shortened)))) or None
@@ -231,6 +245,17 @@ class FedHAWAuto:
         )
 
 
+class _Shares(NamedTuple):
+    """The shares of the data behind what was received, and behind what was in time."""
+
+    received: float
+    in_time: float
+
+    @classmethod
+    def of(cls, current: Round, s: Vector) -> "_Shares":
+        return cls(float(s[current.received].sum()), float(s[_in_time(current)].sum()))
+
+
 @dataclass(frozen=True)
 class _Coefficients:
     gamma: float
@@ -240,7 +265,7 @@ class _Coefficients:
 
 
 def _coefficients(
-    state: FedHAWAutoState, inner: Vector, share: float, epsilon: float, without: Part | None
+    state: FedHAWAutoState, inner: Vector, shares: _Shares, epsilon: float, without: Part | None
 ) -> _Coefficients:
     """A step of theta and of gamma, from the inner products of w, F, v(t-1) and d."""
     length, fresh, before, delta = np.sqrt(np.diag(inner)).tolist()
@@ -254,8 +279,9 @@ def _coefficients(
         least, most = THETA_LIMITS
         theta = min(max(theta + RATE * (agreement + OFFSET), least), most)
         astray = (1.0 - abs(agreement)) * fresh
+        share, timely = shares.in_time, shares.in_time / shares.received
         within = 1.0 - astray / (share * RADIUS * state.start) if state.start > 0 else 0.0
-        momentum = max(0.0, min(math.sqrt(share) / (1.0 + math.exp(-theta)), within))
+        momentum = max(0.0, min(math.sqrt(share) * timely / (1.0 + math.exp(-theta)), within))
     if without == "momentum":
         momentum = 0.0
     if delta > noise and length > 0:
@@ -290,13 +316,30 @@ def _shortening(current: Round, squares: Vector) -> Vector:
     return factors
 
 
+def _opponent(state: FedHAWAutoState, current: Round, angles: Angles, s: Vector) -> Opponent | None:
+    """The update, if any, that is against all others of the round."""
+    if len(state.distrusted) >= len(s) // 3:
+        return None
+    here = np.flatnonzero(_in_time(current) & (s > 0) & (np.diag(angles.gram) > 0))
+    found = opposed(angles.gram[np.ix_(here, here)], s[here], _growth(angles)[here])
+    return None if found is None else found._replace(update=int(here[found.update]))
+
+
+def _in_time(current: Round) -> NDArray[np.bool_]:
+    return current.received & ~current.late
+
+
+def _growth(angles: Angles) -> Vector:
+    """(K,) the cosines of the updates with the model; 0 where there is none."""
+    lengths = np.sqrt(np.diag(angles.gram) * angles.square)
+    return np.divide(angles.along, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
+
+
 def _compared(current: Round, angles: Angles) -> tuple[Sequence[Client], Vector, Vector]:
-    """Whose updates arrived, their inner products, and their cosines with the model."""
-    here = np.flatnonzero(current.received)
+    """Whose updates arrived in time, their inner products, and their cosines with the model."""
+    here = np.flatnonzero(_in_time(current))
     gram = angles.gram[np.ix_(here, here)]
-    lengths = np.sqrt(np.diag(gram) * angles.square)
-    growth = np.divide(angles.along[here], lengths, out=np.zeros(len(here)), where=lengths > 0)
-    return [current.clients[k] for k in here], gram, growth
+    return [current.clients[k] for k in here], gram, _growth(angles)[here]
 
 
 def _note(before: Sequence[Client], now: Sequence[Client]) -> str | None:
@@ -315,7 +358,8 @@ def _replayed(
 ) -> tuple[tuple[Client, ...], Array | None]:
     """The clients lost in this round whose last update is known, and (L, P) what to replay.
 
-    What a client sent while it was not trusted is never replayed.
+    What a client sent while it was not trusted is never replayed, and nothing of one whose upload
+    of this round was refused.
     """
     if state.previous is None or state.arrived is None:
         return (), None
@@ -324,10 +368,11 @@ def _replayed(
         for name, here, weight in zip(state.clients, state.arrived, state.weights, strict=True)
         if here and weight > 0
     }
+    lost = ~current.received & ~current.refused
     absent = tuple(
         name
-        for name, here in zip(current.clients, current.received, strict=True)
-        if not here and name not in state.distrusted and (name in answered or name in state.absent)
+        for name, missing in zip(current.clients, lost, strict=True)
+        if missing and name not in state.distrusted and (name in answered or name in state.absent)
     )
     if not absent:
         return (), None

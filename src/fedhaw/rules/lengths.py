@@ -31,7 +31,7 @@ LIMIT = 10.0
 """Above what honest clients of one federation differ by, and far below what divergence gives: on
 the letter's MNIST federation nobody is refused (tests/simulation/test_letter.py). Near the end of
 training, when all updates are short, some honest ones are 6.8 times as long as usual
-(benchmarks/honest_lengths.py)."""
+(benchmarks/honest_updates.py)."""
 
 MAJORITY = 3
 """Fewest clients of whom a median says what is usual."""

@@ -116,17 +116,17 @@ def checked_examples(num_examples: ArrayLike, names: tuple[Client, ...]) -> Vect
     return examples
 
 
-def checked_received(given: ArrayLike | None, K: int) -> NDArray[np.bool_]:
-    """(K,) which uploads were received, by default all."""
+def checked_mask(what: str, given: ArrayLike | None, K: int, default: bool) -> NDArray[np.bool_]:
+    """(K,) one of a round's masks over its clients."""
     if given is None:
-        return np.array([True] * K)
-    received = np.array(given)  # a copy: rules remember it
-    if received.shape != (K,) or received.dtype != np.bool_:
+        return np.array([default] * K)
+    mask = np.array(given)  # a copy: rules remember it
+    if mask.shape != (K,) or mask.dtype != np.bool_:
         raise InvalidRound(
-            f"received must hold one bool for each of the {K} clients; got {received.dtype} "
-            f"of shape {received.shape}."
+            f"{what} must hold one bool for each of the {K} clients; got {mask.dtype} "
+            f"of shape {mask.shape}."
         )
-    return received
+    return mask
 
 
 def checked_layers(layers: Sequence[slice], P: int) -> tuple[slice, ...]:

@@ -22,6 +22,15 @@ stretches the model, and all others, whose labels it now gets wrong, shrink it. 
 that flips labels. It only confirms. The larger half, because a minority that agrees with itself
 must not lift itself.
 
+**Opposition.** Twenty rounds are long where updates are reversed or labels flipped: a few of those
+harm a model. But as soon as they do, all others pull it back, and that shows in a single round: one
+update is at an obtuse angle to every other, by more than OPPOSED to their mean, while each of the
+others has its like, nearer than ALIKE. That alone an honest client which alone holds a class may
+do, too. Its update then is not long, nor its growth unlike the others'. So an update that is LONGER
+than the median, and its growth beyond all others' by GAP, makes an outsider at once; one that is
+FAR_LONGER does not count in its round (`opposed`). Two that lie together are each other's like and
+must be waited for.
+
 At most a third of all are outsiders: the fewer the others are, the more often they lie close
 together by chance. An outsider stays one until for PROBATION rounds its growth was no further from
 the middle of the others' than they are from each other, and its score not NEAR or more below the
@@ -31,6 +40,7 @@ clients' learning rate.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +49,10 @@ from fedhaw.rules.base import Client, Vector
 MARGIN, GAP, CLEAR = 0.015, 0.02, 1.0
 """In cosines, in cosines, and times the others' spread; see docs/rules/fedhaw-auto.md for how far
 honest clients stay from these, and bad ones go beyond them."""
+
+OPPOSED, ALIKE, LONGER, FAR_LONGER = 0.3, 0.05, 1.25, 3.0
+"""In cosines, in cosines, and twice times the median length; benchmarks/honest_updates.py shows how
+far honest clients stay from these."""
 
 NEAR = 0.03
 """In cosines: what a running mean of ten rounds may be off by."""
@@ -96,6 +110,11 @@ class Evidence:
         cosines = gram[np.ix_(moved, moved)] / np.outer(lengths[moved], lengths[moved])
         present = [names[int(k)] for k in moved]
         return self._with(present, cosines, growth[moved])._judged(present)
+
+    def without(self, client: Client) -> "Evidence":
+        """The evidence with one more client set apart."""
+        apart = {*self.outsiders, client}
+        return replace(self, outsiders=tuple(name for name in self.seen if name in apart))
 
     def scores(self) -> dict[Client, float]:
         """How much each client that can be judged resembles the larger half of the trusted ones."""
@@ -172,6 +191,45 @@ class Evidence:
         sorted_matrix = np.zeros((len(order), len(order)))
         sorted_matrix[np.ix_(new, new)] = matrix[np.ix_(old, old)]
         return sorted_matrix
+
+
+class Opponent(NamedTuple):
+    """An update that is against all others of its round.
+
+    Attributes:
+        update: which.
+        apart: whether its client is an outsider from now on.
+    """
+
+    update: int
+    apart: bool
+
+
+def opposed(gram: Vector, shares: Vector, growth: Vector) -> Opponent | None:
+    """The update of a round, if any, that is against all others.
+
+    Args:
+        gram: (K, K) the inner products of the updates, none of which has length 0.
+        shares: (K,) of the data behind them.
+        growth: (K,) their cosines with the global model.
+    """
+    if len(gram) < JUDGED:
+        return None
+    lengths = np.sqrt(np.diag(gram))
+    cosines = gram / np.outer(lengths, lengths)
+    np.fill_diagonal(cosines, -1.0)
+    one = int(np.argmin(cosines.max(axis=1)))
+    others = np.flatnonzero(np.arange(len(gram)) != one)
+    among, usual = np.ix_(others, others), float(np.median(lengths))
+    if cosines[one].max() >= 0 or cosines[among].max(axis=1).min() <= ALIKE:
+        return None
+    weights = shares[others] * np.minimum(1.0, usual / lengths[others])
+    mean = np.sqrt(weights @ gram[among] @ weights)
+    if not gram[one, others] @ weights < -OPPOSED * lengths[one] * mean:
+        return None
+    beyond = max(growth[others].min() - growth[one], growth[one] - growth[others].max())
+    long = LONGER if beyond > GAP else FAR_LONGER
+    return Opponent(one, bool(beyond > GAP)) if lengths[one] > long * usual else None
 
 
 def _beyond_the_gap(likeness: Vector, growth: Vector, most: int) -> list[int]:

@@ -3,7 +3,7 @@
 A rule sees the first columns of the matrix only; see `fedhaw.rules.buffers` for the others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ class ServerStep:
         num_examples: (K,) how many samples each client holds.
         received: (K,) which rows the rule may call received.
         clients: K names.
+        late: those of them whose upload came late.
     """
 
     layout: Layout
@@ -37,6 +38,7 @@ class ServerStep:
     num_examples: NDArray[np.int64]
     received: NDArray[np.bool_]
     clients: Sequence[int]
+    late: Collection[int] = ()
 
     def aggregate(self, rule: Rule[Any], state: Any) -> tuple[Any, Any, dict[Any, str]]:
         """What the rule makes of the parameters, its state, and whom it refused and why.
@@ -51,6 +53,7 @@ class ServerStep:
             received=self.received,
             clients=self.clients,
             layers=[layer for layer in self.layout.layers if layer.stop <= learnt],
+            late=[client in self.late for client in self.clients],
         )
         # Sums are formed in one order on any machine. Nor would more threads help: they wait for
         # each other after every short operation, and on a machine with other work to do, FedLAW's

@@ -7,7 +7,7 @@ the run.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -92,7 +92,7 @@ class Loop:
             if t == 0:
                 _refuse_a_mistake(reports)
             lost = self._lost(t, cohort, reports)
-            W, said = buffer, list[str]()
+            W, said, late = buffer, list[str](), set[int]()
             lengths = {r.client: r.length for r in reports if r.client not in lost}
             if progress.late is not None:
                 delayed = {r.client: r.length for r in reports if lost.get(r.client) == UPLINK}
@@ -103,13 +103,14 @@ class Loop:
                 for upload in arrivals:
                     said.append(progress.late.move(upload, t, w, rows[upload.client]))
                     lost.pop(upload.client, None)
+                    late.add(upload.client)
                     lengths[upload.client] = upload.length
             examples = {client: float(federation.holdings.size(client)) for client in lengths}
             absurd, progress.guard = progress.guard.judge(lengths, examples)
             lost |= absurd
             clock.lap("train")
 
-            step = self._round(w, cohort, W, lost, progress.last)
+            step = self._round(w, cohort, W, lost, late, progress.last)
             if step is not None:
                 before = progress.state
                 if beside is not None:
@@ -167,6 +168,7 @@ class Loop:
         cohort: Sequence[int],
         W: Tensor,
         lost: Lost,
+        late: Collection[int],
         last: LastModels | None,
     ) -> ServerStep | None:
         """What is aggregated, the stand-ins in place; None when nothing arrived."""
@@ -189,6 +191,7 @@ class Loop:
             num_examples=self.federation.sizes[np.asarray(cohort)],
             received=received,
             clients=cohort,
+            late=late,
         )
 
     def _record(
