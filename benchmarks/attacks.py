@@ -1,7 +1,7 @@
 """What lying clients cost a Flower federation of ten.
 
     python benchmarks/attacks.py [--only TEXT] [--strategies "fedhaw default,..."] [--seeds 0,1,2]
-        [--rounds 20] [--begin 8] [--deployed] [--save]
+        [--beside 0] [--rounds 20] [--begin 8] [--jobs 1] [--deployed] [--save]
 
 An MLP on mnist-5k (D_alpha 1, SGD 0.05, three epochs), ten clients, real training and real
 strategies; client 2, with 13 % of the data at seed 0, lies from round 8 of 20 on, or several do.
@@ -10,11 +10,15 @@ SuperLink on loopback. What is of fedhaw runs with its default settings.
 
 A cell shows the accuracy at the end in %, mean over the seeds, and what the lie costs beside the
 run of the same strategy and seed in which nobody lies: at the end, and at the worst moment after it
-began, both of the worst seed. `?` stands for a run that ended with an error.
+began, both of the worst seed. `?` stands for a run that ended with an error. The default runs with
+all seeds, what stands beside it with those of `--beside`. What the clients learn before the first
+lie is the same for all attacks and learnt once.
 """
 
 import argparse
 import contextlib
+import copy
+import hashlib
 import importlib.util
 import itertools
 import json
@@ -22,14 +26,17 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -51,6 +58,9 @@ ONE, TWO, THREE = (2,), (2, 5), (2, 5, 8)
 Lie = Callable[[int, Message, Message], Message | None]
 """What a liar makes of the rounds since it began, the question and its honest answer; None for
 silence."""
+
+Outcome = list[float] | str
+"""The accuracies of a run in %, or the error with which it ended."""
 
 Change = Callable[[int, NDArray[Any], NDArray[Any]], NDArray[Any]]
 """What a liar sends in place of an array, from the rounds since it began, what it was sent and what
@@ -165,8 +175,10 @@ DEPLOYED = ("nobody", "times -10", "all 1e17 once", "1e12 examples, no update")
 """What is tried with `--deployed` unless `--only` says otherwise: a run takes minutes there."""
 
 COMMON: dict[str, Any] = {"min_train_nodes": 2, "min_available_nodes": 2, "fraction_evaluate": 0.0}
+DEFAULT = "fedhaw default"
+SHOWN = (DEFAULT, "fedhaw FedAvg", "fedhaw trimmed mean", "Flower FedAvg", "Flower MultiKrum")
 STRATEGIES: dict[str, Callable[[], Any]] = {
-    "fedhaw default": lambda: RuleStrategy(**COMMON),
+    DEFAULT: lambda: RuleStrategy(**COMMON),
     "fedhaw FedAvg": lambda: RuleStrategy(fedhaw.FedAvg(), **COMMON),
     "fedhaw FedHAW": lambda: RuleStrategy(fedhaw.FedHAW(0.1, 1e-3, 1e-2), **COMMON),
     "fedhaw trimmed mean": lambda: RuleStrategy(fedhaw.TrimmedMean(), **COMMON),
@@ -175,6 +187,10 @@ STRATEGIES: dict[str, Callable[[], Any]] = {
     "Flower FedTrimmedAvg": lambda: FedTrimmedAvg(**COMMON),
     "Flower MultiKrum": lambda: MultiKrum(**COMMON, num_malicious_nodes=1, num_nodes_to_select=9),
 }
+
+
+LEARNT: dict[tuple[int, int, int, str], list[RecordDict]] = {}
+"""Honest answers of the rounds before any lie, by seed, client, round and the model sent."""
 
 
 @dataclass(frozen=True)
@@ -219,9 +235,21 @@ class Trial:
         now = int(str(question.content.config_records["config"]["server-round"]))
         since = now - (1 if attack.from_the_start else self.begin)
         lies = client in attack.liars and since >= 0
+        if now < self.begin and not lies:
+            return self.before_any_lie(client, now, question, context)
         app = client_app(lambda context: self.participant(client, lies and attack.flips))
         answer = app(question, context)
         return attack.lie(since, question, answer) if lies else answer
+
+    def before_any_lie(self, client: int, now: int, question: Message, context: Context) -> Message:
+        """What a client answers while all are honest, learnt once for all attacks."""
+        arrays = question.content.array_records["arrays"]
+        sent = hashlib.sha256(b"".join(array.data for array in arrays.values())).hexdigest()
+        known = LEARNT.setdefault((self.seed, client, now, sent), [])
+        if not known:
+            app = client_app(lambda context: self.participant(client, flipped=False))
+            known.append(app(question, context).content)
+        return Message(copy.deepcopy(known[0]), reply_to=question)
 
     def serve(self, grid: Grid, timeout: float) -> list[float]:
         """The accuracies in %, from that of the first model on."""
@@ -397,55 +425,107 @@ class Deployed:
         return seen
 
 
+def in_lanes(lanes: Sequence[Sequence[Trial]], jobs: int) -> dict[Trial, Outcome]:
+    """The accuracies of all trials, those of a lane in one process: they share what was learnt."""
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        played = pool.map(play_lane, lanes)
+        return {
+            trial: outcome
+            for lane, outcomes in zip(lanes, played, strict=True)
+            for trial, outcome in zip(lane, outcomes, strict=True)
+        }
+
+
+def play_lane(lane: Sequence[Trial]) -> list[Outcome]:
+    """What became of trials one after the other, in memory."""
+    prepare()
+    return [outcome_of(in_memory, trial) for trial in lane]
+
+
+def outcome_of(play: Callable[[Trial], list[float]], trial: Trial) -> Outcome:
+    """The accuracies of a trial, or the error with which it ended."""
+    try:
+        return play(trial)
+    except Exception as error:  # a strategy of Flower's may end in any
+        return f"{trial.strategy}, {trial.attack}: {type(error).__name__}: {str(error)[:100]}"
+
+
+def prepare() -> None:
+    """A process in which strategies can run, quietly and on one core."""
+    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    torch.set_num_threads(1)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--only", default="", help="attacks with this text in their name")
-    arguments.add_argument("--strategies", default=",".join(STRATEGIES))
-    arguments.add_argument("--seeds", default="0,1,2")
+    arguments.add_argument("--strategies", default=",".join(SHOWN), help=", ".join(STRATEGIES))
+    arguments.add_argument("--seeds", default="0,1,2", help="of the default")
+    arguments.add_argument("--beside", default="0", help="the seeds of the others")
     arguments.add_argument("--rounds", type=int, default=ROUNDS)
     arguments.add_argument("--begin", type=int, default=BEGIN, help="the round of the first lie")
+    arguments.add_argument("--jobs", type=int, default=1, help="how many runs at a time")
     arguments.add_argument("--deployed", action="store_true", help="over a real SuperLink")
     arguments.add_argument("--save", action="store_true", help="write results/attacks.txt")
     options = arguments.parse_args()
-    TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
-    logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    strategies, seeds = options.strategies.split(","), [*map(int, options.seeds.split(","))]
+    strategies = options.strategies.split(",")
     usual = DEPLOYED if options.deployed and not options.only else ATTACKS
-    attacks = [attack for attack in usual if options.only in attack and attack != "nobody"]
-    clean: dict[str, list[list[float]]] = {}
-    with contextlib.ExitStack() as stack:
-        play: Callable[[Trial], list[float]] = in_memory
+    attacks = ["nobody", *(a for a in usual if options.only in a and a != "nobody")]
+    of_default, of_others = (
+        [*map(int, seeds.split(","))] for seeds in (options.seeds, options.beside)
+    )
+
+    def trials(strategy: str, attack: str) -> list[Trial]:
+        seeds = of_default if strategy == DEFAULT else of_others
+        return [Trial(strategy, attack, seed, options.rounds, options.begin) for seed in seeds]
+
+    with Record("attacks_deployed" if options.deployed else "attacks", options.save) as record:
         if options.deployed:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            play = deployed = Deployed(Path(folder))
-            stack.callback(deployed.network.stop)
+            prepare()
+            with deployment() as play:
+                every = (t for s in strategies for a in attacks for t in trials(s, a))
+                outcomes = {trial: outcome_of(play, trial) for trial in every}
+        else:
+            lanes = [
+                [Trial(strategy, attack, of_seed.seed, options.rounds, options.begin)
+                 for attack in attacks]
+                for strategy in strategies
+                for of_seed in trials(strategy, "nobody")
+            ]  # fmt: skip
+            outcomes = in_lanes(lanes, options.jobs)
 
-        def row(attack: str) -> Iterator[str]:
-            yield attack
-            for strategy in strategies:
-                trials = [Trial(strategy, attack, s, options.rounds, options.begin) for s in seeds]
-                try:
-                    runs = [play(trial) for trial in trials]
-                except Exception as error:  # a strategy of Flower's may end in any
-                    print(f"{strategy}, {attack}: {type(error).__name__}: {str(error)[:100]}")
-                    yield "?"
-                else:
-                    yield cell(runs, clean.setdefault(strategy, runs), options.begin)
+        def shown(strategy: str, attack: str) -> str:
+            played = [[outcomes[t] for t in trials(strategy, a)] for a in (attack, "nobody")]
+            errors = [run for runs in played for run in runs if isinstance(run, str)]
+            print(*errors, sep="\n", end="\n" if errors else "")
+            runs, clean = ([run for run in runs if isinstance(run, list)] for runs in played)
+            return "?" if errors else cell(runs, clean, options.begin, attack == "nobody")
 
-        name = "attacks_deployed" if options.deployed else "attacks"
-        record = stack.enter_context(Record(name, options.save))
         record.table(
-            "Accuracy at the end in %, and what the lie cost there and on the way",
+            "Accuracy at the end in %, and what the lie cost there and on the way; the default "
+            f"with {len(of_default)} seeds, the others with {len(of_others)}",
             ("attack", *strategies),
-            (tuple(row(attack)) for attack in ["nobody", *attacks]),
+            ((attack, *(shown(strategy, attack) for strategy in strategies)) for attack in attacks),
         )
 
 
-def cell(runs: list[list[float]], clean: list[list[float]], begin: int) -> str:
+@contextlib.contextmanager
+def deployment() -> Iterator[Callable[[Trial], list[float]]]:
+    """A SuperLink with its SuperNodes, which are gone at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        deployed = Deployed(Path(folder))
+        try:
+            yield deployed
+        finally:
+            deployed.network.stop()
+
+
+def cell(runs: list[list[float]], clean: list[list[float]], begin: int, honest: bool) -> str:
     """The mean accuracy at the end, and the most that the lie costs, there and on the way."""
     costs = [np.subtract(before, run) for run, before in zip(runs, clean, strict=True)]
     end = f"{np.mean([run[-1] for run in runs]):.0f}"
-    if runs is clean:
+    if honest:
         return end
     last, deepest = max(c[-1] for c in costs), max(c[begin:].max() for c in costs)
     return f"{end} ({-last:+.0f}, {-deepest:+.0f})"

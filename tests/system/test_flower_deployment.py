@@ -139,6 +139,22 @@ def test_garbage_and_everybody_lost_and_a_node_killed_in_mid_round(
 
 
 @pytest.mark.slow
+def test_lies_are_refused_and_doubted_over_a_real_network(three_nodes: Any, tmp_path: Path) -> None:
+    if "node2" not in three_nodes.processes:
+        three_nodes.start_node(2)
+    plan = {"2": {"0": "huge"}, "3": {"1": "boast"}}
+    three_nodes.run(flower.APP, plan=plan, rounds=4, deadline=60.0, out=tmp_path)
+    three_nodes.wait_for(lambda: flower.finished(tmp_path), "four rounds", 240)
+    rounds = [r for r in flower.records(tmp_path) if r["kind"] == "round"]
+    assert [set(record["lost"]) for record in rounds] == [set(), {"0"}, set(), set()]
+    assert "times as long as usual" in rounds[1]["lost"]["0"]
+    assert rounds[2]["note"] == "client 1 says it has 1e+12 examples after 20, which count"
+    w, weights = expected(4, {2: {0}})
+    np.testing.assert_array_equal(load_file(tmp_path / "checkpoint.safetensors")["model"], w)
+    assert rounds[3]["weights"] == weights[3]
+
+
+@pytest.mark.slow
 def test_a_supervised_run_whose_server_is_killed_is_started_again(
     three_nodes: Any, tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """A client that moves the model a known way, unless the plan says otherwise.
 
-The plan is JSON: round -> client -> "nan", "shape", "raise" or "sleep".
+The plan is JSON: round -> client -> "nan", "shape", "huge", "boast", "raise" or "sleep".
 """
 
 import json
@@ -32,9 +32,10 @@ def train(message: Message, context: Context) -> Message:
             values[0, 0] = np.nan
         if name == "a.weight" and what == "shape":
             values = values.T.copy()
+        if what == "huge" and values.dtype.kind == "f":
+            values = np.full_like(values, 1e17)
         arrays[name] = Array(np.asarray(values))
-    content = RecordDict(
-        {"arrays": arrays, "metrics": MetricRecord({"num-examples": 10 * (k + 1)})}
-    )
+    examples = 1e12 if what == "boast" else 10 * (k + 1)
+    content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": examples})})
     content["client"] = ConfigRecord({"client-id": str(k)})
     return Message(content, reply_to=message)
