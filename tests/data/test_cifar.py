@@ -76,12 +76,13 @@ def test_the_archive_gives_the_same_as_the_folder(
 
 def test_a_changed_pixel_in_an_archive_is_noticed(data_sets: Path) -> None:
     """The first 10,000 images, put back into records, are data_batch_1.bin to the bit."""
-    data = load("cifar10", data_sets, download=False)
-    assert len(data.y_train) == CIFAR10.records
+    data, cifar10 = load("cifar10", data_sets, download=False), SOURCES["cifar10"]
+    assert isinstance(cifar10, CifarFiles)
+    assert len(data.y_train) == cifar10.records
     changed = data.x_train.copy()
     changed[123, 4, 5, 1] ^= 1
     with pytest.raises(DataError, match=r"should equal data_batch_1\.bin is not the published"):
-        SOURCES["cifar10"].adopt(replace(data, x_train=changed), Path("odd.npz"))
+        cifar10.adopt(replace(data, x_train=changed), Path("odd.npz"))
 
 
 def test_other_images_are_not_cifar10() -> None:
