@@ -1,17 +1,21 @@
 """What a run is said to be: every option that changed is noticed when it goes on."""
 
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from suite import RULES as SUITE
 
 import fedhaw
 from fedhaw.description import describe, differences
-from fedhaw.rules import FedAvg, InvalidRule, Round, aggregate_surviving
+from fedhaw.experiments.catalogue import options
+from fedhaw.rules import FedAvg, InvalidRule, Round, Rule, aggregate_surviving
+from fedhaw.rules.registry import RULES
 
 
 class Mode(Enum):
@@ -40,6 +44,32 @@ class Options:
 def test_a_changed_option_of_any_kind_is_noticed(before: Any, now: Any) -> None:
     assert differences(describe(Options(before)), describe(Options(now))) != []
     assert differences(describe(Options(now)), describe(Options(now))) == []
+
+
+WORDS = ("median", "sgd", "adam", "literal", "sequential", "full", "gamma", "bfloat16", "trust")
+OTHERS = (True, False, 2, 3, 0.5, 0.25, -0.5, *WORDS, (0.02, 0.3), fedhaw.FedAvgM())
+
+
+def changed(rule: Rule[Any], name: str) -> Rule[Any]:
+    """The rule with another value of an option, of those that it takes."""
+    for other in OTHERS:
+        with suppress(InvalidRule, TypeError, AttributeError):
+            if other != getattr(rule, name):
+                other_rule: Rule[Any] = replace(cast(Any, rule), **{name: other})
+                return other_rule
+    raise AssertionError(f"no other value of {name} is tried here")
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_option_of_every_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = SUITE[name]
+    for option in options(RULES[name]):
+        others = differences(describe(rule), describe(changed(rule, option.name)))
+        assert others, option.name
+        assert all(option.name in difference for difference in others)
+    before = describe(rule)
+    monkeypatch.setattr(type(rule), "version", 99, raising=False)
+    assert [difference[:8] for difference in differences(before, describe(rule))] == ["version:"]
 
 
 def test_a_rules_own_rounds_are_not_those_of_the_run() -> None:

@@ -9,7 +9,7 @@ from fedhaw.rules import FedAvg, Round
 from fedhaw.settings import fill
 from fedhaw.simulation import Federation
 from fedhaw.simulation.aggregation import ServerStep
-from fedhaw.simulation.engines import create
+from fedhaw.simulation.engines import TrainingRound, create
 from fedhaw.simulation.exchange import Exchange
 from simulation_peers.workload import Rounds, Workload
 
@@ -51,7 +51,7 @@ def rounds(work: Workload, engine: str, opaque: bool = False, client_update: str
     while True:
         cohort = np.sort(draw.choice(len(sizes), work.cohort, replace=False)).tolist()
         beside = None if exchange is None else exchange.round(cohort)
-        reports = trainer.train(index, model, cohort, buffers[index % 2], beside)
+        reports = trainer.train(TrainingRound(index, model, cohort, buffers[index % 2], beside))
         assert all(report.failure is None for report in reports)
         # Aggregation looks at every number of every model too; that belongs to the round.
         arrived = Round(model, buffers[index % 2], sizes[cohort], clients=cohort)

@@ -19,7 +19,7 @@ from fedhaw.clients import LocalUpdate
 from fedhaw.data import Dataset, from_arrays
 from fedhaw.history import History, RoundRecord
 from fedhaw.simulation import Federation
-from fedhaw.simulation.engines import ClientReport
+from fedhaw.simulation.engines import ClientReport, TrainingRound
 from fedhaw.simulation.evaluation import ModelEvaluation
 from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.run import simulate
@@ -335,17 +335,10 @@ def test_a_model_the_rule_refuses_is_a_lost_one(tiny: Dataset) -> None:
     class Careless:
         arithmetic: ClassVar[str] = "one by one"
 
-        def train(
-            self,
-            round_index: int,
-            global_model: Tensor,
-            cohort: Sequence[int],
-            out: Tensor,
-            beside: object = None,
-        ) -> list[ClientReport]:
-            out[:] = global_model + 1
-            out[1] = float("nan")
-            return [ClientReport(client, 1.0, 0.0) for client in cohort]
+        def train(self, given: TrainingRound) -> list[ClientReport]:
+            given.out[:] = given.global_model + 1
+            given.out[1] = float("nan")
+            return [ClientReport(client, 1.0, 0.0) for client in given.cohort]
 
         def close(self) -> None: ...
 

@@ -3,7 +3,6 @@
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,10 @@ MISMATCH = "its checksum does not match"
 
 
 def checksum(
-    document: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]], *, shapes: bool = True
+    document: Mapping[str, object],
+    arrays: Mapping[str, NDArray[np.generic]],
+    *,
+    shapes: bool = True,
 ) -> str:
     """Eight hex digits over a JSON document and, in the order of their names, arrays.
 

@@ -135,20 +135,11 @@ def draw(
 
 
 def _shared_out(name: str, given: Given) -> "tuple[Dataset, list[Indices]]":
-    from fedhaw.data import split
     from fedhaw.experiments.running import load_data
+    from fedhaw.simulation.preparation import shared_out
 
     recipe = recipe_of({"data": name, **given}, also=ALSO)
-    dataset, settings = load_data(recipe), recipe.settings
-    return dataset, split(
-        dataset,
-        str(settings["split"]),
-        settings["clients"],
-        alpha=settings["alpha"],
-        seed=settings["split_seed"],
-        min_size=settings["min_size"],
-        shards_per_client=settings["shards_per_client"],
-    )
+    return shared_out(recipe.settings, load_data(recipe))
 
 
 def _folder(given: Given) -> str | None:

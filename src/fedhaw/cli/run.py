@@ -1,7 +1,7 @@
 """`fedhaw run`: one federation, every option, from flags or a TOML file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -73,7 +73,7 @@ def run(
     _tell(job, compare([History.read(folder)]), as_json)
 
 
-def _with_options(file: dict[str, Any], options: dict[str, object]) -> dict[str, object]:
+def _with_options(file: dict[str, object], options: dict[str, object]) -> dict[str, object]:
     """The file's rule with options of the command line put before its own."""
     from fedhaw.experiments.recipe import RuleChoice
 

@@ -19,7 +19,7 @@ from fedhaw.history import RoundRecord, finite, metrics_of
 from fedhaw.loss_reasons import NOTHING_ARRIVED, UPLINK
 from fedhaw.rules import LengthGuard, Rule
 from fedhaw.simulation.aggregation import ServerStep
-from fedhaw.simulation.engines import ClientReport, Engine
+from fedhaw.simulation.engines import ClientReport, Engine, TrainingRound
 from fedhaw.simulation.engines.failures import same_exception
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.evaluation import ModelEvaluation
@@ -88,7 +88,7 @@ class Loop:
 
             cohort = cohort_of(settings["seed"], t, federation.clients, settings["cohort"])
             beside = None if progress.exchange is None else progress.exchange.round(cohort)
-            reports = self.engine.train(t, w, cohort, buffer, beside)
+            reports = self.engine.train(TrainingRound(t, w, cohort, buffer, beside))
             if t == 0:
                 _refuse_a_mistake(reports)
             lost = self._lost(t, cohort, reports)

@@ -14,7 +14,7 @@ from fedhaw.data import Dataset
 from fedhaw.models import mlp
 from fedhaw.settings import fill
 from fedhaw.simulation import Federation
-from fedhaw.simulation.engines import ClientReport, Engine, create
+from fedhaw.simulation.engines import ClientReport, Engine, TrainingRound, create
 
 SIZES = (23, 40, 7, 64, 16, 1)
 """Samples of each client: ragged, with full batches, a single sample, and equal tails."""
@@ -32,7 +32,7 @@ class Trained:
     def train(self, *cohort: int, round_index: int = 0) -> tuple[Tensor, list[ClientReport]]:
         cohort = cohort or tuple(range(len(SIZES)))
         out = torch.full((len(cohort), len(self.start)), torch.nan)
-        reports = self.engine.train(round_index, self.start, cohort, out)
+        reports = self.engine.train(TrainingRound(round_index, self.start, cohort, out))
         assert [report.client for report in reports] == list(cohort)
         return out, reports
 

@@ -17,7 +17,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from fedhaw.models import Evaluator
 from fedhaw.settings import fill
 from fedhaw.simulation import Federation
-from fedhaw.simulation.engines import create
+from fedhaw.simulation.engines import TrainingRound, create
 
 ATEN = torch.ops.aten
 ELSEWHERE = "elsewhere"
@@ -75,7 +75,7 @@ def main() -> None:
         with Elsewhere(allow_non_fake_inputs=True):
             moved = federation.on(torch.device(ELSEWHERE))
             out = torch.empty(2, moved.layout.size, device=ELSEWHERE)
-            reports = create(moved).train(0, moved.initial_model, (0, 1), out)
+            reports = create(moved).train(TrainingRound(0, moved.initial_model, (0, 1), out))
             failures = sorted({report.failure for report in reports if report.failure})
             try:
                 evaluator = Evaluator(moved.module, moved.layout, device=ELSEWHERE)

@@ -11,7 +11,7 @@ from torch import nn
 from fedhaw.errors import FedhawError
 from fedhaw.models import cnn, mlp
 from fedhaw.simulation import Federation
-from fedhaw.simulation.engines import create
+from fedhaw.simulation.engines import TrainingRound, create
 from fedhaw.simulation.engines.choice import choose
 
 
@@ -71,6 +71,6 @@ def test_an_engine_trains_from_whatever_model_it_is_given() -> None:
     samples = (torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), [np.arange(4)])
     engine = create(prepared(module, *samples))
     out = torch.empty(1, 6)
-    (report,) = engine.train(0, torch.zeros(6), [0], out)
+    (report,) = engine.train(TrainingRound(0, torch.zeros(6), [0], out))
     engine.close()
     assert report.loss == pytest.approx(0.6931, abs=1e-4)

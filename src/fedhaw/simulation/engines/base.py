@@ -51,6 +51,26 @@ class Beside(Protocol):
         """A copy of what a client sends up, and of what it will remember if that arrives."""
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingRound:
+    """What is to be trained in a round, and where it goes.
+
+    Attributes:
+        round_index: which round this is; with the seed and the client it fixes all randomness.
+        global_model: (P,) float32, where every client starts; left as it is.
+        cohort: distinct client numbers.
+        out: (len(cohort), P) float32; row i receives the model of `cohort[i]`. The row of a failed
+            client is undefined.
+        beside: what there is besides models; None where the algorithm has nothing.
+    """
+
+    round_index: int
+    global_model: Tensor
+    cohort: Sequence[int]
+    out: Tensor
+    beside: Beside | None = None
+
+
 class Engine(Protocol):
     """An engine that trains clients; made by `fedhaw.simulation.engines.create`.
 
@@ -60,28 +80,10 @@ class Engine(Protocol):
 
     arithmetic: ClassVar[str]
 
-    def train(
-        self,
-        round_index: int,
-        global_model: Tensor,
-        cohort: Sequence[int],
-        out: Tensor,
-        beside: Beside | None = None,
-    ) -> list[ClientReport]:
-        """The training of every client of the cohort from the global model.
+    def train(self, given: TrainingRound) -> list[ClientReport]:
+        """The training of every client of the cohort; a report of each, in the cohort's order.
 
         A client that fails never stops the round: its report says why.
-
-        Args:
-            round_index: which round this is; with the seed and the client it fixes all randomness.
-            global_model: (P,) float32, where every client starts; left as it is.
-            cohort: distinct client numbers.
-            out: (len(cohort), P) float32; row i receives the model of `cohort[i]`. The row of a
-                failed client is undefined.
-            beside: what there is besides models; None where the algorithm has nothing.
-
-        Returns:
-            One report per client, in the order of `cohort`.
         """
 
     def close(self) -> None:

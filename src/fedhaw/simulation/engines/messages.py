@@ -8,19 +8,21 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
 
 from torch import nn
 
 from fedhaw.clients import ClientUpdate
 from fedhaw.models import Layout
+from fedhaw.simulation.engines.base import ClientReport
 from fedhaw.simulation.engines.shared_memory import Handle
 
 READY = b"ready"
 """A worker's first word: it has everything and waits for clients."""
 
-_TASK = struct.Struct("<qq")
-_ANSWER = struct.Struct("<ddd")
+TASK = struct.Struct("<qq")
+"""An order: the round and the client; it starts from the global model in shared memory."""
+
+_NUMBERS = struct.Struct("<qddd")
 
 
 @dataclass(frozen=True)
@@ -32,53 +34,17 @@ class Assignment:
     client_update: ClientUpdate
     seed: int
     device: str
-    x: Handle
-    y: Handle
-    rows: Handle
-    offsets: Handle
-    global_model: Handle
-    client_models: Handle
-    down: Handle
-    memory: Handle
-    new_memory: Handle
-    up: Handle
+    handles: Mapping[str, Handle]
 
 
-@dataclass(frozen=True)
-class Task:
-    """An order to train this client in this round, from the global model in shared memory."""
-
-    round_index: int
-    client: int
-
-    def to_bytes(self) -> bytes:
-        """As it goes over the wire."""
-        return _TASK.pack(self.round_index, self.client)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """As it came over the wire."""
-        return cls(*_TASK.unpack(data))
+def to_bytes(report: ClientReport) -> bytes:
+    """How a worker says that its client is done, whose model is in shared memory by then."""
+    numbers = _NUMBERS.pack(report.client, report.loss, report.seconds, report.length)
+    return numbers + json.dumps([report.failure, dict(report.metrics)]).encode()
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The client is done; its model is in shared memory unless there is a failure to tell of."""
-
-    loss: float
-    seconds: float
-    failure: str | None
-    length: float
-    metrics: Mapping[str, float]
-
-    def to_bytes(self) -> bytes:
-        """As it goes over the wire."""
-        words = json.dumps([self.failure, dict(self.metrics)]).encode()
-        return _ANSWER.pack(self.loss, self.seconds, self.length) + words
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """As it came over the wire."""
-        loss, seconds, length = _ANSWER.unpack(data[: _ANSWER.size])
-        failure, metrics = json.loads(data[_ANSWER.size :])
-        return cls(loss, seconds, failure, length, metrics)
+def from_bytes(data: bytes) -> ClientReport:
+    """The report that a worker sent."""
+    client, loss, seconds, length = _NUMBERS.unpack(data[: _NUMBERS.size])
+    failure, metrics = json.loads(data[_NUMBERS.size :])
+    return ClientReport(client, loss, seconds, failure, length, metrics)

@@ -11,23 +11,22 @@ takes its place, and the round goes on.
 import math
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import ClassVar
 
 import cloudpickle
 import torch
-from torch import Tensor
 
 from fedhaw.errors import FedhawError, named
 from fedhaw.listing import listed
 from fedhaw.names import loaded_files
 from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines import worker_process
-from fedhaw.simulation.engines.base import Beside, ClientReport
-from fedhaw.simulation.engines.messages import Assignment, Task
+from fedhaw.simulation.engines.base import ClientReport, TrainingRound
+from fedhaw.simulation.engines.messages import TASK, Assignment
 from fedhaw.simulation.engines.shared_beside import SharedBeside, shared_beside
-from fedhaw.simulation.engines.shared_memory import SharedTensor
+from fedhaw.simulation.engines.shared_memory import Handle, SharedTensor
 from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.engines.worker_process import WorkerDied, WorkerProcess
 from fedhaw.simulation.federation import Federation
@@ -96,13 +95,13 @@ class ProcessesEngine:
             "client_models": shared(SharedTensor((count, P))),
             **{name: shared(part) for name, part in shared_beside(federation, count).items()},
         }
+        tensors, update = {n: part.tensor for n, part in parts.items()}, federation.client_update
         self._beside = [
-            SharedBeside.over(federation, {n: part.tensor for n, part in parts.items()}, index)
-            for index in range(count)
+            SharedBeside.of(update, federation.layout, tensors, index) for index in range(count)
         ]
         self._global_model = parts["global_model"].tensor
         self._client_models = parts["client_models"].tensor
-        handles: dict[str, object] = {name: part.handle for name, part in parts.items()}
+        handles = {name: part.handle for name, part in parts.items()}
         assignment = shared(_pickled(federation, handles))
         self._assignment = assignment.handle.descriptor
         self._inherited = [tensor.handle.descriptor for tensor in self._tensors]
@@ -112,39 +111,31 @@ class ProcessesEngine:
         """The process numbers of the present workers."""
         return [worker.pid for worker in self._workers]
 
-    def train(
-        self,
-        round_index: int,
-        global_model: Tensor,
-        cohort: Sequence[int],
-        out: Tensor,
-        beside: Beside | None = None,
-    ) -> list[ClientReport]:
+    def train(self, given: TrainingRound) -> list[ClientReport]:
         """The same as in `Engine`."""
-        self._check(cohort)
+        self._check(given.cohort)
         try:
             # The cores belong to the workers: a second thread here, for copying, waits for one.
             with one_thread():
-                self._global_model.copy_(global_model)
-                if beside is not None:
-                    copy_vectors(beside.down, self._beside[0].down)
-                reports = dict(self._reports(round_index, cohort, out, beside))
+                self._global_model.copy_(given.global_model)
+                if given.beside is not None:
+                    copy_vectors(given.beside.down, self._beside[0].down)
+                reports = dict(self._reports(given))
         except BaseException:
             # Whoever is still busy would answer into a later round.
             for worker in list(self._workers):
                 if worker.busy_with is not None:
                     self._replace(worker)
             raise
-        return [reports[position] for position in range(len(cohort))]
+        return [reports[position] for position in range(len(given.cohort))]
 
     def close(self) -> None:
         """The same as in `Engine`."""
         self._finish()
 
-    def _reports(
-        self, round_index: int, cohort: Sequence[int], out: Tensor, beside: Beside | None
-    ) -> Iterator[tuple[int, ClientReport]]:
+    def _reports(self, given: TrainingRound) -> Iterator[tuple[int, ClientReport]]:
         """Each client's position in the cohort and its report, as they come in."""
+        cohort, beside = given.cohort, given.beside
         longest_first = sorted(range(len(cohort)), key=lambda i: -self._sizes[cohort[i]])
         waiting = deque(longest_first)
         unfinished = len(cohort)
@@ -155,13 +146,13 @@ class ProcessesEngine:
                     if beside is not None:
                         self._beside[worker.index].hand_over(beside.memory(cohort[position]))
                     try:
-                        worker.give(position, Task(round_index, cohort[position]))
+                        worker.give(position, TASK.pack(given.round_index, cohort[position]))
                     except WorkerDied:
                         # It died waiting: no fault of this client's, who goes to the next one.
                         waiting.appendleft(position)
                         self._replace(worker)
             for worker in self._with_news():
-                position, report = self._news(worker, cohort, out, beside)
+                position, report = self._news(worker, given)
                 if report is not None:
                     unfinished -= 1
                     yield position, report
@@ -181,37 +172,28 @@ class ProcessesEngine:
             return False
         return worker.seconds_busy() >= self._deadline
 
-    def _news(
-        self, worker: WorkerProcess, cohort: Sequence[int], out: Tensor, beside: Beside | None
-    ) -> tuple[int, ClientReport | None]:
+    def _news(self, worker: WorkerProcess, given: TrainingRound) -> tuple[int, ClientReport | None]:
         """The report that a worker's message, or its silence, amounts to, if any."""
         position = worker.busy_with
         seconds = worker.seconds_busy()
         try:
             if self._is_late(worker) and not worker.connection.poll():
                 raise WorkerDied(f"later than {self._deadline:g} s")
-            answer = worker.hear()
+            report = worker.hear()
         except WorkerDied as death:
             self._replace(worker)
             if position is None:
                 return -1, None
-            return position, ClientReport(cohort[position], math.nan, seconds, str(death))
-        if answer is None or position is None:
+            return position, ClientReport(given.cohort[position], math.nan, seconds, str(death))
+        if report is None or position is None:
             self._failed_starts = 0
             return -1, None
-        if answer.failure is None:
-            out[position] = self._client_models[worker.index]
-            if beside is not None:
+        if report.failure is None:
+            given.out[position] = self._client_models[worker.index]
+            if given.beside is not None:
                 made = self._beside[worker.index]
-                beside.keep(cohort[position], made.up, made.new_memory)
-        return position, ClientReport(
-            cohort[position],
-            answer.loss,
-            answer.seconds,
-            answer.failure,
-            answer.length,
-            answer.metrics,
-        )
+                given.beside.keep(report.client, made.up, made.new_memory)
+        return position, report
 
     def _new_worker(self, index: int) -> WorkerProcess:
         return WorkerProcess(index, self._assignment, self._inherited)
@@ -238,7 +220,7 @@ def _unstartable(error: OSError) -> WorkersFailed:
     )
 
 
-def _pickled(federation: Federation, handles: dict[str, object]) -> SharedTensor:
+def _pickled(federation: Federation, handles: Mapping[str, Handle]) -> SharedTensor:
     """The workers' assignment, pickled, in shared memory.
 
     cloudpickle also takes classes and functions of a script or a notebook, by value.
@@ -249,7 +231,7 @@ def _pickled(federation: Federation, handles: dict[str, object]) -> SharedTensor
         client_update=federation.client_update,
         seed=federation.settings["seed"],
         device=str(federation.device),
-        **handles,  # type: ignore[arg-type]
+        handles=handles,
     )
     for own in loaded_files():  # a worker could not import them
         cloudpickle.register_pickle_by_value(own)

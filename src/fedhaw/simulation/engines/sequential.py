@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -12,7 +12,7 @@ from fedhaw.clients import Trainer
 from fedhaw.history import finite
 from fedhaw.listing import listed
 from fedhaw.loss_reasons import NO_SAMPLES
-from fedhaw.simulation.engines.base import Beside, ClientReport
+from fedhaw.simulation.engines.base import ClientReport, TrainingRound
 from fedhaw.simulation.engines.failures import reason, unusable
 from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.federation import Federation
@@ -34,30 +34,14 @@ class SequentialEngine:
         self._train = trainer(federation)
         self._deadline = federation.settings["deadline"]
 
-    def train(
-        self,
-        round_index: int,
-        global_model: Tensor,
-        cohort: Sequence[int],
-        out: Tensor,
-        beside: Beside | None = None,
-    ) -> list[ClientReport]:
+    def train(self, given: TrainingRound) -> list[ClientReport]:
         """The same as in `Engine`."""
-        self._holdings.check(cohort)
+        self._holdings.check(given.cohort)
         # Clients seed torch's global generator; the caller's own draws must not notice.
         with one_thread(), torch.random.fork_rng(devices=[]):
             return [
-                train_one(
-                    self._train,
-                    self._holdings,
-                    round_index,
-                    client,
-                    global_model,
-                    row,
-                    beside,
-                    self._deadline,
-                )
-                for client, row in zip(cohort, out, strict=True)
+                train_one(self._train, self._holdings, given, position, self._deadline)
+                for position in range(len(given.cohort))
             ]
 
     def close(self) -> None:
@@ -74,30 +58,28 @@ def trainer(federation: Federation) -> Trainer:
 def train_one(
     train: Trainer,
     holdings: Holdings,
-    round_index: int,
-    client: int,
-    global_model: Tensor,
-    out: Tensor,
-    beside: Beside | None = None,
+    given: TrainingRound,
+    position: int,
     deadline: float | None = None,
 ) -> ClientReport:
-    """The report of one client, trained into `out`, (P,); an exception in training is a failure."""
+    """The report of one client of a cohort; an exception in training is a failure."""
     begin = time.perf_counter()
+    client, global_model, beside = given.cohort[position], given.global_model, given.beside
     loss, length, failure = math.nan, math.nan, None
     metrics: Mapping[str, float] = {}
     try:
         if holdings.size(client):
             rows = holdings.rows_of(client)
             if beside is None:
-                result = train(round_index, client, rows, global_model)
+                result = train(given.round_index, client, rows, global_model)
             else:
-                memory = beside.memory(client)
-                result = train(round_index, client, rows, global_model, beside.down, memory)
+                also = beside.down, beside.memory(client)
+                result = train(given.round_index, client, rows, global_model, *also)
             loss, model = float(result.loss), result.model
             failure = unusable(loss, model, *result.up.values())
             length = moved(global_model, model, train.layout.parameters)
             metrics = finite(result.metrics.keys(), map(float, result.metrics.values()))
-            out.copy_(model)
+            given.out[position] = model
             if beside is not None:
                 beside.keep(client, result.up, result.memory)
         else:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fedhaw.clients import ClientUpdate, Vectors, algorithm_of
 from fedhaw.models import Layout
-from fedhaw.simulation.engines.messages import Assignment
 from fedhaw.simulation.engines.shared_memory import SharedTensor
 from fedhaw.simulation.federation import Federation
 from fedhaw.simulation.vector_rows import RowLayout, copy_vectors
@@ -37,20 +36,18 @@ class SharedBeside:
     up: Vectors
 
     @classmethod
-    def over(cls, federation: Federation, tensors: Mapping[str, Tensor], index: int) -> Self:
-        """The parent's view of a worker's places."""
-        layouts = _layouts(federation.client_update, federation.layout)
-        return cls(*(layouts[name].views(_place(name, tensors[name], index)) for name in NAMES))
+    def of(
+        cls, client_update: ClientUpdate, layout: Layout, tensors: Mapping[str, Tensor], index: int
+    ) -> Self:
+        """The places of worker `index`, as the parent and the worker itself see them."""
+        layouts = _layouts(client_update, layout)
+        places = {name: tensors[name][0 if name == "down" else index] for name in NAMES}
+        return cls(*(layouts[name].views(places[name]) for name in NAMES))
 
-    @classmethod
-    def opened(cls, assignment: Assignment, index: int) -> Self | None:
-        """A worker's view of its own places; None where there is nothing beside the models."""
-        layouts = _layouts(assignment.client_update, assignment.layout)
-        if not any(layout.size for layout in layouts.values()):
-            return None
-        handles = (getattr(assignment, name) for name in NAMES)
-        tensors = dict(zip(NAMES, (handle.open() for handle in handles), strict=True))
-        return cls(*(layouts[name].views(_place(name, tensors[name], index)) for name in NAMES))
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing beside the models."""
+        return not (self.down or self.new_memory or self.up)
 
     def memory(self, client: int) -> Vectors:
         """What the present client remembers."""
@@ -80,7 +77,3 @@ def _layouts(client_update: ClientUpdate, layout: Layout) -> dict[str, RowLayout
     start = algorithm.init(layout.parameters)
     examples = (algorithm.broadcast(start.server), start.client, start.client, start.up)
     return dict(zip(NAMES, map(RowLayout, examples), strict=True))
-
-
-def _place(name: str, tensor: Tensor, index: int) -> Tensor:
-    return tensor[0 if name == "down" else index]

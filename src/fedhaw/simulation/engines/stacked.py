@@ -28,7 +28,7 @@ from fedhaw.loss_reasons import NO_SAMPLES
 from fedhaw.models.learner import closed_form_sizes
 from fedhaw.models.stack import Stack, stack
 from fedhaw.rules.threads import available_cores, share_out
-from fedhaw.simulation.engines.base import Beside, ClientReport
+from fedhaw.simulation.engines.base import Beside, ClientReport, TrainingRound
 from fedhaw.simulation.engines.failures import reason, unusable
 from fedhaw.simulation.engines.sequential import moved, train_one, trainer
 from fedhaw.simulation.engines.threads import one_thread
@@ -83,16 +83,9 @@ class StackedEngine:
         self._alone = Lock()
         self._height = _height(federation, in_closed_form)
 
-    def train(
-        self,
-        round_index: int,
-        global_model: Tensor,
-        cohort: Sequence[int],
-        out: Tensor,
-        beside: Beside | None = None,
-    ) -> list[ClientReport]:
+    def train(self, given: TrainingRound) -> list[ClientReport]:
         """The same as in `Engine`."""
-        holdings = self._holdings
+        holdings, cohort = self._holdings, given.cohort
         holdings.check(cohort)
         reports = {
             position: ClientReport(client, math.nan, 0.0, NO_SAMPLES)
@@ -108,11 +101,7 @@ class StackedEngine:
             train = idle.pop()
             with one_thread():  # of the Python thread that says so
                 for chosen in waiting:
-                    reports.update(
-                        self._train_stack(
-                            train, round_index, global_model, cohort, chosen, out, beside
-                        )
-                    )
+                    reports.update(self._train_stack(train, given, chosen))
 
         share_out(work, min(len(idle), len(stacks)))
         return [reports[position] for position in range(len(cohort))]
@@ -128,38 +117,32 @@ class StackedEngine:
         """Nothing to release."""
 
     def _train_stack(
-        self,
-        train: CohortTrainer,
-        round_index: int,
-        global_model: Tensor,
-        cohort: Sequence[int],
-        positions: list[int],
-        out: Tensor,
-        beside: Beside | None,
+        self, train: CohortTrainer, given: TrainingRound, positions: list[int]
     ) -> dict[int, ClientReport]:
         begin = time.perf_counter()
-        clients = [cohort[position] for position in positions]
+        clients = [given.cohort[position] for position in positions]
+        global_model, beside = given.global_model, given.beside
         try:
             rows = [self._holdings.rows_of(client) for client in clients]
             down, memory = _beside_models(beside, clients, self._federation.device)
-            result = train(round_index, clients, rows, global_model, down, memory)
+            result = train(given.round_index, clients, rows, global_model, down, memory)
             losses = torch.as_tensor(result.loss).tolist()
         except Exception as error:
             # Someone in the stack failed; alone, each client fails or succeeds by itself.
             logger.warning(
                 "Round %d: the clients cannot be trained as one stack (%s); training each alone.",
-                round_index,
+                given.round_index,
                 reason(error),
             )
             with self._alone:  # it sets torch's random state, of which there is one
-                return self._train_alone(round_index, global_model, cohort, positions, out, beside)
+                return self._train_alone(given, positions)
         seconds = (time.perf_counter() - begin) / len(clients)
         reports = {}
         for row, (position, client, loss) in enumerate(
             zip(positions, clients, losses, strict=True)
         ):
             model, up = result.model[row], _row(result.up, row)
-            out[position] = model
+            given.out[position] = model
             failure = unusable(loss, model, *up.values())
             if failure is None:
                 if beside is not None:
@@ -171,29 +154,10 @@ class StackedEngine:
                 reports[position] = ClientReport(client, math.nan, seconds, failure)
         return reports
 
-    def _train_alone(
-        self,
-        round_index: int,
-        global_model: Tensor,
-        cohort: Sequence[int],
-        positions: list[int],
-        out: Tensor,
-        beside: Beside | None,
-    ) -> dict[int, ClientReport]:
+    def _train_alone(self, given: TrainingRound, positions: list[int]) -> dict[int, ClientReport]:
         train = trainer(self._federation)
         with torch.random.fork_rng(devices=[]):
-            return {
-                position: train_one(
-                    train,
-                    self._holdings,
-                    round_index,
-                    cohort[position],
-                    global_model,
-                    out[position],
-                    beside,
-                )
-                for position in positions
-            }
+            return {i: train_one(train, self._holdings, given, i) for i in positions}
 
 
 def _height(federation: Federation, in_closed_form: bool) -> int:

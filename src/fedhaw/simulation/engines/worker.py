@@ -15,7 +15,8 @@ from multiprocessing.connection import Connection
 import torch
 
 from fedhaw.clients import Trainer
-from fedhaw.simulation.engines.messages import READY, Answer, Assignment, Task
+from fedhaw.simulation.engines.base import TrainingRound
+from fedhaw.simulation.engines.messages import READY, TASK, Assignment, to_bytes
 from fedhaw.simulation.engines.sequential import train_one
 from fedhaw.simulation.engines.shared_beside import SharedBeside
 from fedhaw.simulation.holdings import Holdings
@@ -35,31 +36,27 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
     # Written a moment ago by the parent, to memory that nobody else can open.
     assignment: Assignment = pickle.loads(_contents(assignment_descriptor))
     device = torch.device(assignment.device)
-    holdings = Holdings(assignment.rows.open().to(device), assignment.offsets.open().numpy())
+    tensors = {name: handle.open() for name, handle in assignment.handles.items()}
+    holdings = Holdings(tensors["rows"].to(device), tensors["offsets"].numpy())
     train = Trainer(
         assignment.module,
         assignment.layout,
         assignment.client_update,
-        assignment.x.open().to(device),
-        assignment.y.open().to(device),
+        tensors["x"].to(device),
+        tensors["y"].to(device),
         assignment.seed,
         device,
     )
-    global_model = assignment.global_model.open()
-    client_model = assignment.client_models.open()[index]
-    beside = SharedBeside.opened(assignment, index)
+    global_model, row = tensors["global_model"], tensors["client_models"][index : index + 1]
+    beside = SharedBeside.of(assignment.client_update, assignment.layout, tensors, index)
     # A parent that is gone is no error: there is nobody left to tell.
     with suppress(EOFError, ConnectionError):
         parent.send_bytes(READY)
         while True:
-            task = Task.from_bytes(parent.recv_bytes())
-            report = train_one(
-                train, holdings, task.round_index, task.client, global_model, client_model, beside
-            )
-            answer = Answer(
-                report.loss, report.seconds, report.failure, report.length, report.metrics
-            )
-            parent.send_bytes(answer.to_bytes())
+            round_index, client = TASK.unpack(parent.recv_bytes())
+            also = None if beside.is_empty else beside
+            given = TrainingRound(round_index, global_model, [client], row, also)
+            parent.send_bytes(to_bytes(train_one(train, holdings, given, 0)))
 
 
 def _contents(descriptor: int) -> mmap.mmap:

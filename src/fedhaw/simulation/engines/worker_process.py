@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
-from fedhaw.simulation.engines.messages import READY, Answer, Task
+from fedhaw.simulation.engines.base import ClientReport
+from fedhaw.simulation.engines.messages import READY, from_bytes
 
 SUPPORTED = os.name == "posix"
 """Whether a child process can be handed open descriptors, which Windows does not do."""
@@ -108,20 +109,20 @@ class WorkerProcess:
         """How long it has been busy with its present client."""
         return time.perf_counter() - self._since
 
-    def give(self, position: int, task: Task) -> None:
+    def give(self, position: int, task: bytes) -> None:
         """A new client, handed to it.
 
         Raises:
             WorkerDied: it cannot take one any more.
         """
         try:
-            self.connection.send_bytes(task.to_bytes())
+            self.connection.send_bytes(task)
         except OSError as error:
             raise WorkerDied(self._how_it_ended()) from error
         self.busy_with, self._since = position, time.perf_counter()
 
-    def hear(self) -> Answer | None:
-        """What it has to say: an answer, or None when all it said is that it is ready.
+    def hear(self) -> ClientReport | None:
+        """What it has to say: a report, or None when all it said is that it is ready.
 
         Raises:
             WorkerDied: it has nothing to say any more.
@@ -134,7 +135,7 @@ class WorkerProcess:
             self.ready = True
             return None
         self.busy_with = None
-        return Answer.from_bytes(said)
+        return from_bytes(said)
 
     def end(self) -> None:
         """The end of the process by force; there is nothing in it to save."""
