@@ -42,15 +42,15 @@ def ask(
     If that leaves nobody, all are asked: sparing everybody would save nothing and burn rounds.
     """
     paused, group = roster.paused(server_round), str(server_round)
-    if all(node in paused for node in cohort):
-        paused = {}
+    spared = [Question(n, None, silent_before(paused[n])) for n in cohort if n in paused]
+    if len(spared) == len(cohort):
+        paused, spared = {}, []
     ttl = None if deadline is None else deadline + CLOCK_DIFFERENCE
     asked = [
         Question(node, Message(content_for(node), node, kind, ttl=ttl, group_id=group))
         for node in cohort
         if node not in paused
     ]
-    spared = [Question(n, None, silent_before(paused[n])) for n in cohort if n in paused]
     return asked, spared
 
 

@@ -128,6 +128,8 @@ class Roster:
         name = self.clients.get if self.bound is None else self.name
         missing = self.heard.keys() - set(map(name, present))
         gone = {client for client in missing if self.heard[client] >= since}
+        if not gone:  # as in most rounds
+            return {}
         speakers = {client: node for node, client in self.clients.items() if client in gone}
         return {node: client for client, node in speakers.items()}
 
