@@ -13,6 +13,9 @@ from fedhaw.simulation.federation import Federation
 ENGINES: Listing[Callable[[Federation], Engine]] = Listing("simulation.engines")
 """Every engine by its name; the setting `engine` has these, and `auto`."""
 
+LONG_VISIT = 1e9
+"""Multiplications in one client's round from which on a process of its own is worth its start."""
+
 
 def create(federation: Federation) -> Engine:
     """The engine that the federation asks for; close it when done.
@@ -27,9 +30,9 @@ def create(federation: Federation) -> Engine:
 def choose(federation: Federation) -> str:
     """The engine that is probably fastest here; `benchmarks/engines.py` prints how far it is so.
 
-    Perceptrons are stacked, which their closed form makes faster than anything else. Clients of any
-    other module are handed to several cores. Nothing that depends on the moment is measured: the
-    choice, and with it the last bits of the result, is the same each time.
+    Perceptrons are stacked, unless each client has much to do by itself. Such clients, and those of
+    any other module, are handed to several cores. Nothing that depends on the moment is measured:
+    the choice, and with it the last bits of the result, is the same each time.
     """
     if federation.device.type != "cpu":
         return "sequential"
@@ -37,6 +40,8 @@ def choose(federation: Federation) -> str:
     steps, settings = steps_of(update), federation.settings
     stackable = algorithm_of(update).stackable and settings["deadline"] is None
     if stackable and steps and closed_form_sizes(federation.module, steps.loss):
-        return "stacked"
+        samples = int(federation.sizes.sum()) / max(federation.clients, 1)
+        if 3.0 * federation.layout.parameters * samples * steps.epochs <= LONG_VISIT:
+            return "stacked"
     several = (settings["workers"] or available_cores()) > 1 and federation.clients > 1
     return "processes" if several and worker_process.SUPPORTED else "sequential"
