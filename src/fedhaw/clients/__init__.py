@@ -20,6 +20,7 @@ from fedhaw.clients.registry import (
     by_name,
     named,
     steps_of,
+    suited,
 )
 from fedhaw.clients.scaffold import SCAFFOLD
 from fedhaw.clients.trainer import Trainer
@@ -48,4 +49,5 @@ __all__ = [
     "client_seed",
     "named",
     "steps_of",
+    "suited",
 ]

@@ -233,9 +233,12 @@ class ClientAlgorithm(Protocol):
     Attributes:
         stackable: whether `train` takes a stack of clients: it uses `given.descend` and operations
             that work on (n,) and on (A, n) alike, and nothing else.
+        speaks_for_absent: whether updates hold already what clients who are not there would do, so
+            that a rule that may replay those better does not: it would count them twice.
     """
 
     stackable: ClassVar[bool] = False
+    speaks_for_absent: ClassVar[bool] = False
 
     def init(self, parameters: int) -> Start:
         """The memories before the first round, for models with so many trainable numbers, n."""

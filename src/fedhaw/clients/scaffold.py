@@ -8,7 +8,8 @@ Algorithm 1 with option II. Client k remembers c_k, the server c; both start at 
     server   c'   =  c + (1/N) sum over received of (c_k' - c_k);   the rule makes the model
 
 The first round, where every c is 0, is that of the plain steps. With momentum, a_k is the number of
-plain steps that go as far. Down and up travel n numbers beside the model; a client keeps n.
+plain steps that go as far. Down and up travel n numbers beside the model; a client keeps n. Clients
+who are not there have their say through c.
 """
 
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class SCAFFOLD(ClientAlgorithm):
     steps: LocalUpdate
 
     stackable: ClassVar[bool] = True
+    speaks_for_absent: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_sgd("SCAFFOLD", self.steps)

@@ -30,7 +30,7 @@ from fedhaw.flower.intake import REPLY_LIMIT
 from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.monitor import monitor_at
-from fedhaw.flower.protection import LENGTH_LIMIT, beside_of, left_of, protected
+from fedhaw.flower.protection import LENGTH_LIMIT, beside_of, fitted, left_of, protected
 from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import StrategySettings
@@ -170,7 +170,8 @@ class RuleStrategy(Strategy):
         self.settings = StrategySettings(
             **{item.name: given[item.name] for item in fields(StrategySettings)}
         )
-        self.rule = protected(FedHAWAuto() if rule is None else rule, clip, privacy)
+        rule = fitted(FedHAWAuto() if rule is None else rule, client_update)
+        self.rule = protected(rule, clip, privacy)
         self.roster = Roster(bound=node_clients, doubts=examples_limit > 0)
         # Whether an update is refused for its length depends on the others': privacy forbids it.
         guard = LengthGuard(length_limit if privacy is None else 0)

@@ -163,6 +163,10 @@ class FedHAWAuto:
                 f"FedHAWAuto can be had without {', '.join(PARTS)}; got {self.without!r}."
             )
 
+    def without_replay(self) -> "FedHAWAuto":
+        """The rule for clients whose updates speak for those absent, as SCAFFOLD's do."""
+        return self if self.without is not None else replace(self, without="replay")
+
     def init(self) -> FedHAWAutoState:
         """The state before the first round."""
         return FedHAWAutoState()

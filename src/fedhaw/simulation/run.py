@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack, cast
 
+from fedhaw.clients import suited
 from fedhaw.description import describe
 from fedhaw.errors import shown
 from fedhaw.files import is_path
@@ -199,7 +200,7 @@ def _rule(rule: RuleSource, federation: Federation) -> Rule[Any]:
             "%s takes the clients' learning rate for %s, but they use %s.",
             type(made).__name__, theirs, ours,
         )  # fmt: skip
-    return made
+    return suited(made, federation.client_update)
 
 
 def _check_keeping(out: object, resume: object, name: object, on_round: object) -> None:

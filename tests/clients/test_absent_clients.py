@@ -1,0 +1,18 @@
+"""Rules beside client algorithms that speak for absent clients."""
+
+import fedhaw
+from fedhaw.clients import SCAFFOLD, FedDyn, LocalUpdate, suited
+
+
+def test_nobodys_update_is_replayed_beside_control_variates() -> None:
+    steps = LocalUpdate(eta=0.1)
+    assert suited(fedhaw.FedHAWAuto(), SCAFFOLD(steps)) == fedhaw.FedHAWAuto(without="replay")
+    for rule in (fedhaw.FedAvg(), fedhaw.MIFA(), fedhaw.FedHAWAuto(without="gamma")):
+        assert suited(rule, SCAFFOLD(steps)) is rule
+    rule = fedhaw.FedHAWAuto()
+    assert suited(rule, steps) is suited(rule, FedDyn(steps, alpha=0.1)) is rule
+
+
+def test_a_run_says_that_nobody_is_replayed() -> None:
+    history = fedhaw.simulate(fedhaw.FedHAWAuto(), rounds=1, client_update="scaffold")
+    assert history.run.config["rule"]["without"] == "replay"
