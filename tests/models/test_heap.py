@@ -37,7 +37,7 @@ def test_a_system_without_glibc_trains_all_the_same(monkeypatch: pytest.MonkeyPa
     from fedhaw.models import heap
 
     heap.keep_freed_memory.cache_clear()
-    monkeypatch.setattr(heap.os, "name", "nt")
+    monkeypatch.setattr("fedhaw.models.heap.os.name", "nt")
     try:
         assert heap.keep_freed_memory() is False
     finally:
