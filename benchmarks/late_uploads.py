@@ -11,6 +11,7 @@ error.
 
 import argparse
 import math
+from typing import Any
 
 import numpy as np
 from record import Record
@@ -18,11 +19,11 @@ from record import Record
 import fedhaw
 from fedhaw.rules import Rule
 
-RULES: dict[str, Rule[object]] = {"FedAvg": fedhaw.FedAvg(), "FedHAW-auto": fedhaw.FedHAWAuto()}
+RULES: dict[str, Rule[Any]] = {"FedAvg": fedhaw.FedAvg(), "FedHAW-auto": fedhaw.FedHAWAuto()}
 LAST = 10
 
 
-def accuracies(rule: Rule[object], uplink: str, eta: float, seeds: int) -> list[float]:
+def accuracies(rule: Rule[Any], uplink: str, eta: float, seeds: int) -> list[float]:
     """The accuracy of each seed in %."""
     return [
         100 * float(np.mean(history.accuracy[-LAST:]))

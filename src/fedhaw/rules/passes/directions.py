@@ -85,7 +85,8 @@ def _passed(
         return part
 
     squares, d_squares, dots_w, dots_u = zip(*in_order(W, worker, blocks), strict=True)
-    w_square, d_square, minus_dot_w, minus_dot_u = map(sum, (squares, d_squares, dots_w, dots_u))
+    w_square, d_square, minus_dot_w = sum(squares), sum(d_squares), sum(dots_w)
+    minus_dot_u: Vector = sum(dots_u[1:], start=dots_u[0])
     average_square = w_square + 2 * minus_dot_w + d_square
     found = Direction(-minus_dot_w, -minus_dot_u, _root(w_square), _root(average_square))
     return found, squares
