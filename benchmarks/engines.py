@@ -27,11 +27,13 @@ LIMIT = 1.15
 FEDERATIONS: dict[str, tuple[str, int, int, int]] = {
     f"{model}, batch {batch}, {clients} x {samples}": (model, batch, clients, samples)
     for model, batch, clients, samples in (
-        *product(("mlp", "logistic"), (10, 32), (10, 100), (50, 500)),
+        *product(("mlp", "logistic"), (10, 32), (10,), (50, 500)),
+        *product(("mlp", "logistic"), (32,), (100,), (50,)),
         *product(("mlp", "logistic"), (64,), (10,), (500, 6000)),
         *product(("mlp-512-512", "mlp adam", "mlp scaffold"), (10, 64), (10,), (500,)),
-        *product(("tanh",), (10, 64), (10, 100), (50, 500)),
-        *product(("cnn",), (10, 64), (10,), (50, 200)),
+        *product(("tanh",), (10, 64), (10,), (50, 500)),
+        *product(("tanh",), (64,), (100,), (50,)),
+        *product(("cnn",), (10, 64), (10,), (50,)),
         *product(("resnet18-8",), (64,), (4,), (128,)),
     )
 }

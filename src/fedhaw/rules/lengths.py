@@ -30,8 +30,8 @@ C = TypeVar("C", bound=Hashable)
 LIMIT = 10.0
 """Above what honest clients of one federation differ by, and far below what divergence gives: on
 the letter's MNIST federation nobody is refused (tests/simulation/test_letter.py). Near the end of
-training, when all updates are short, some honest ones are 6.8 times as long as usual
-(benchmarks/honest_updates.py)."""
+training, when all updates are short, honest ones may be 5 to 9 times as long as usual, and at
+learning rates at which single clients diverge 20 times and more (benchmarks/honest_updates.py)."""
 
 MAJORITY = 3
 """Fewest clients of whom a median says what is usual."""
