@@ -161,8 +161,7 @@ def test_large_cohorts_are_trained_in_several_stacks(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, _ = make("stacked").train()
-    numbers = {True: 59 * 4, False: 59 * 4}
-    monkeypatch.setattr("fedhaw.simulation.engines.stacked.STACK_NUMBERS", numbers)
+    monkeypatch.setattr("fedhaw.simulation.engines.stacked.PERCEPTRON_NUMBERS", 59 * 4)
     models, _ = make("stacked").train()
     torch.testing.assert_close(models, whole, rtol=1e-5, atol=1e-6)
 
@@ -170,8 +169,7 @@ def test_large_cohorts_are_trained_in_several_stacks(
 def test_stacks_give_the_same_bits_on_any_number_of_cores(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = {True: 59 * 2, False: 59 * 2}
-    monkeypatch.setattr("fedhaw.simulation.engines.stacked.STACK_NUMBERS", numbers)
+    monkeypatch.setattr("fedhaw.simulation.engines.stacked.PERCEPTRON_NUMBERS", 59 * 2)
     found = []
     for cores in (1, 2, 3):
         monkeypatch.setattr(

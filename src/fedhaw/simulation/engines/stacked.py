@@ -35,8 +35,9 @@ from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.federation import Federation
 
-STACK_NUMBERS = {True: 2**20, False: 2**22}
-"""Numbers in the models of one stack, in closed form and not; measured, benchmarks/engines.py."""
+PERCEPTRON_NUMBERS, MODULE_NUMBERS = 2**20, 2**22
+"""Numbers in the models of one stack, in closed form and not: what stays in cache, and what keeps
+the interpreter's part small."""
 
 STEP_NUMBERS = 2**24
 """Multiplications forward in one step of a stack, beyond which a higher one saves nothing."""
@@ -66,20 +67,19 @@ class StackedEngine:
                 "The stacked engine trains all clients at once and cannot keep a deadline for one "
                 'of them; use engine="processes".'
             )
+        module, loss, device = federation.module, federation.loss, federation.device
+        in_closed_form = closed_form_sizes(module, loss) is not None
+        threads = available_cores() if in_closed_form and device.type == "cpu" else 1
+        stacks = [stack(module, layout, loss, device) for _ in range(threads)]
         x, y = federation.training_samples()
         rows = federation.holdings.rows[:2]
-        in_closed_form = closed_form_sizes(federation.module, federation.loss) is not None
-
-        def trainer_of_stacks() -> CohortTrainer:
-            models = stack(federation.module, layout, federation.loss, federation.device)
-            _try_a_step(federation, models, x[rows], y[rows])
-            seed = federation.settings["seed"]
-            return CohortTrainer(federation.module, layout, algorithm, models, x, y, seed)
-
+        _try_a_step(federation, stacks[0], x[rows], y[rows])
+        seed = federation.settings["seed"]
         self._federation = federation
         self._holdings = federation.holdings
-        threads = available_cores() if in_closed_form and federation.device.type == "cpu" else 1
-        self._trainers = [trainer_of_stacks() for _ in range(threads)]
+        self._trainers = [
+            CohortTrainer(module, layout, algorithm, models, x, y, seed) for models in stacks
+        ]
         self._alone = Lock()
         self._height = _height(federation, in_closed_form)
 
@@ -162,9 +162,9 @@ class StackedEngine:
 
 def _height(federation: Federation, in_closed_form: bool) -> int:
     """How many clients are trained as one: a function of the federation alone."""
-    numbers, steps = STACK_NUMBERS[in_closed_form], steps_of(federation.client_update)
+    numbers, steps = MODULE_NUMBERS, steps_of(federation.client_update)
     if in_closed_form and steps is not None:
-        numbers = min(numbers, STEP_NUMBERS // steps.batch)
+        numbers = min(PERCEPTRON_NUMBERS, STEP_NUMBERS // steps.batch)
     return max(1, numbers // federation.layout.size)
 
 
