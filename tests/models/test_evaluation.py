@@ -70,3 +70,16 @@ def test_batches_side_by_side_give_the_same_bits() -> None:
         assert torch.equal(one.outputs(model, x), several.outputs(model, x))
     assert one(model, x, y) == several(model, x, y)
     assert torch.get_num_threads() == threads
+
+
+def test_a_module_that_fails_leaves_the_number_of_threads_alone() -> None:
+    module, threads = nn.Linear(6, 3), torch.get_num_threads()
+    layout = Layout.of(module)
+    evaluator = Evaluator(module, layout, threads=2)
+    torch.set_num_threads(3)
+    try:
+        with pytest.raises(RuntimeError):
+            evaluator.outputs(layout.flatten(module), torch.zeros(9500, 5))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)

@@ -20,7 +20,6 @@ from fedhaw.clients.registry import (
     by_name,
     named,
     steps_of,
-    suited,
 )
 from fedhaw.clients.scaffold import SCAFFOLD
 from fedhaw.clients.trainer import Trainer
@@ -49,5 +48,4 @@ __all__ = [
     "client_seed",
     "named",
     "steps_of",
-    "suited",
 ]

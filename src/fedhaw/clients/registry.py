@@ -8,7 +8,7 @@ an optimiser, a listed function changes its steps, and a listed class is an algo
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from torch.nn.functional import cross_entropy
 
@@ -18,8 +18,6 @@ from fedhaw.clients.update import SGD, InvalidUpdate, LocalUpdate
 from fedhaw.listing import Listing
 from fedhaw.models import Loss
 from fedhaw.names import accepted, is_reference, load, make, no_such
-
-R = TypeVar("R")
 
 ClientUpdate: TypeAlias = ClientAlgorithm | ClientFunction
 """What a client does with the global model and its own data: an algorithm, or a function."""
@@ -126,14 +124,6 @@ def algorithm_of(client_update: ClientUpdate) -> ClientAlgorithm:
     if isinstance(client_update, ClientAlgorithm):
         return client_update
     return OwnFunction(client_update)
-
-
-def suited(rule: R, client_update: ClientUpdate) -> R:
-    """The rule as it suits such clients: without replay where they speak for those absent."""
-    without_replay: Callable[[], R] | None = getattr(rule, "without_replay", None)
-    if without_replay is None or not algorithm_of(client_update).speaks_for_absent:
-        return rule
-    return without_replay()
 
 
 def steps_of(client_update: ClientUpdate) -> LocalUpdate | None:

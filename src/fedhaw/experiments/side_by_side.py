@@ -35,9 +35,9 @@ from fedhaw.experiments.recipe_folder import RECIPE_NAME, RecipeFolder
 from fedhaw.experiments.running import load_data, run_recipe
 from fedhaw.files import write_bytes
 from fedhaw.history import FILE_NAME, RoundRecord
+from fedhaw.models.threads import one_thread
 from fedhaw.names import blame
 from fedhaw.rules.threads import limit_cores
-from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.engines.worker_process import deaf_to_interrupts
 from fedhaw.simulation.packing import Packed, unpacked
 

@@ -27,6 +27,7 @@ from fedhaw.flower.errors import FlowerError
 from fedhaw.flower.replies import ACCEPTED, BESIDE, MEMORY, TOLD
 from fedhaw.flower.wire import Unreadable, decoded, pack
 from fedhaw.models import Buffers, Evaluator, Layout
+from fedhaw.models.threads import one_thread
 from fedhaw.spellings import also_spelt
 
 
@@ -129,12 +130,11 @@ def to_vector(layout: Layout, arrays: ArrayRecord) -> Tensor:
     return vector
 
 
+@one_thread()  # as in the simulator
 def _trained(who: Participant, content: RecordDict, state: RecordDict) -> RecordDict:
     model = to_vector(who.layout, _arrays(content)).to(who.device)
     if not len(who.y):
         raise FlowerError(f"Client {who.client} holds no samples; give it some, or leave it out.")
-    # As in the simulator: with one thread, sums are formed in one order on any machine.
-    torch.set_num_threads(1)
     x, y = who.x.to(who.device), who.y.to(who.device)
     train = Trainer(who.module, who.layout, who.client_update, x, y, who.seed, who.device)
     rows = torch.arange(len(y), device=x.device)

@@ -30,15 +30,6 @@ def protected(
     return Clipped(rule, None if clip == "median" else clip)
 
 
-def fitted(rule: Rule[Any], client_update: "ClientUpdate | None") -> Rule[Any]:
-    """The rule as it suits the clients."""
-    if client_update is None:
-        return rule
-    from fedhaw.clients import suited
-
-    return suited(rule, client_update)
-
-
 def beside_of(client_update: "ClientUpdate | None", privacy: Privacy | None) -> "Beside | None":
     """The server's part of a client algorithm, if it has one."""
     if client_update is None:

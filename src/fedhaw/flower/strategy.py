@@ -30,7 +30,7 @@ from fedhaw.flower.intake import REPLY_LIMIT
 from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.monitor import monitor_at
-from fedhaw.flower.protection import LENGTH_LIMIT, beside_of, fitted, left_of, protected
+from fedhaw.flower.protection import LENGTH_LIMIT, beside_of, left_of, protected
 from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import StrategySettings
@@ -38,6 +38,7 @@ from fedhaw.flower.training import Training
 from fedhaw.history import RoundRecord, finite
 from fedhaw.late import ROUNDS as LATE_ROUNDS
 from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
+from fedhaw.rules.base import suited
 from fedhaw.rules.private import Privacy, Private
 from fedhaw.settings import InvalidSetting
 from fedhaw.uplink import Uplink
@@ -170,7 +171,7 @@ class RuleStrategy(Strategy):
         self.settings = StrategySettings(
             **{item.name: given[item.name] for item in fields(StrategySettings)}
         )
-        rule = fitted(FedHAWAuto() if rule is None else rule, client_update)
+        rule = suited(FedHAWAuto() if rule is None else rule, client_update)
         self.rule = protected(rule, clip, privacy)
         self.roster = Roster(bound=node_clients, doubts=examples_limit > 0)
         # Whether an update is refused for its length depends on the others': privacy forbids it.

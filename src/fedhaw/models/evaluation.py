@@ -5,6 +5,7 @@ loss are two of them, and a user may add others.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TypeAlias
 
 import torch
@@ -16,6 +17,7 @@ from fedhaw.models.batches import batch_norms, batch_sizes
 from fedhaw.models.flat import FlatModule
 from fedhaw.models.layout import EVALUATION_BATCH, Layout
 from fedhaw.models.learner import Loss
+from fedhaw.models.threads import one_thread
 from fedhaw.rules.threads import share_out
 
 LARGE_BATCH = 1000
@@ -95,23 +97,19 @@ class Evaluator:
         """(M, ...) what the model makes of the samples."""
         parts = torch.split(x, self.batches(len(x)))
         idle = [*self._others, self._flat][-len(parts) :]
-        several, threads = len(idle) > 1, torch.get_num_threads()
+        several = len(idle) > 1
         found: dict[int, Tensor] = {}
         waiting = iter(enumerate(parts))
 
         def work() -> None:
-            if several:
-                torch.set_num_threads(1)  # of the Python thread that says so
             flat = idle.pop()
             flat.start(model)
             flat.module.eval()
-            with torch.inference_mode():
+            with one_thread() if several else nullcontext(), torch.inference_mode():
                 for number, part in waiting:
                     found[number] = flat(part.to(flat.vector.device))
 
         share_out(work, len(idle))
-        if several:
-            torch.set_num_threads(threads)
         with torch.inference_mode():
             return torch.cat([found[number] for number in range(len(parts))])
 

@@ -14,10 +14,10 @@ Models may be NumPy arrays or torch tensors on any device. Coefficients, K numbe
 float64 NumPy arrays wherever the models live.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,6 +49,7 @@ __all__ = [
     "Vector",
     "check_number",
     "namespace",
+    "suited",
 ]
 """What a rule's file needs."""
 
@@ -183,3 +184,14 @@ class Rule(Protocol[S]):
         Raises:
             InvalidClientModel: a client's model is not finite; the error names the clients.
         """
+
+
+R = TypeVar("R", bound=Rule[Any])
+
+
+def suited(rule: R, client_update: object) -> R:
+    """The rule as it suits clients: without replay where their update speaks for those absent."""
+    without_replay: Callable[[], R] | None = getattr(rule, "without_replay", None)
+    if without_replay is None or not getattr(client_update, "speaks_for_absent", False):
+        return rule
+    return without_replay()

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedhaw.models import Layout
+from fedhaw.models.threads import one_thread
 from fedhaw.rules import Round, Rule, aggregate_surviving
 from fedhaw.rules.buffers import averaged_buffers
-from fedhaw.simulation.engines.threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedhaw.history import RoundRecord, finite
 from fedhaw.models import EvaluationMetric, Evaluator
+from fedhaw.models.threads import one_thread
 from fedhaw.rules.threads import available_cores
-from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.federation import Federation
 

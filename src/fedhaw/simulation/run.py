@@ -9,12 +9,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack, cast
 
-from fedhaw.clients import suited
 from fedhaw.description import describe
 from fedhaw.errors import shown
 from fedhaw.files import is_path
 from fedhaw.history import ClientFacts, EndRecord, History, RoundRecord, RunRecord
 from fedhaw.rules import Rule, pack_state
+from fedhaw.rules.base import suited
 from fedhaw.settings import SETTINGS, DataSource, InvalidSetting, Settings, fill
 from fedhaw.settings.table import default_text
 from fedhaw.simulation.engines import create

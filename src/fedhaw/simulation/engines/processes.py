@@ -20,6 +20,7 @@ import torch
 
 from fedhaw.errors import FedhawError, named
 from fedhaw.listing import listed
+from fedhaw.models.threads import one_thread
 from fedhaw.names import loaded_files
 from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines import worker_process
@@ -27,7 +28,6 @@ from fedhaw.simulation.engines.base import ClientReport, TrainingRound
 from fedhaw.simulation.engines.messages import TASK, Assignment
 from fedhaw.simulation.engines.shared_beside import SharedBeside, shared_beside
 from fedhaw.simulation.engines.shared_memory import Handle, SharedTensor
-from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.engines.worker_process import WorkerDied, WorkerProcess
 from fedhaw.simulation.federation import Federation
 from fedhaw.simulation.vector_rows import copy_vectors

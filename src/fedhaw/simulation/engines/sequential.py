@@ -12,9 +12,9 @@ from fedhaw.clients import Trainer
 from fedhaw.history import finite
 from fedhaw.listing import listed
 from fedhaw.loss_reasons import NO_SAMPLES
+from fedhaw.models.threads import one_thread
 from fedhaw.simulation.engines.base import ClientReport, TrainingRound
 from fedhaw.simulation.engines.failures import reason, unusable
-from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.federation import Federation
 from fedhaw.simulation.holdings import Holdings
 

@@ -27,11 +27,11 @@ from fedhaw.listing import listed
 from fedhaw.loss_reasons import NO_SAMPLES
 from fedhaw.models.learner import closed_form_sizes
 from fedhaw.models.stack import Stack, stack
+from fedhaw.models.threads import one_thread
 from fedhaw.rules.threads import available_cores, share_out
 from fedhaw.simulation.engines.base import Beside, ClientReport, TrainingRound
 from fedhaw.simulation.engines.failures import reason, unusable
 from fedhaw.simulation.engines.sequential import moved, train_one, trainer
-from fedhaw.simulation.engines.threads import one_thread
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.federation import Federation
 

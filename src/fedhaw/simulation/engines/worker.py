@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 import torch
 
 from fedhaw.clients import Trainer
+from fedhaw.models.threads import one_thread
 from fedhaw.simulation.engines.base import TrainingRound
 from fedhaw.simulation.engines.messages import READY, TASK, Assignment, to_bytes
 from fedhaw.simulation.engines.sequential import train_one
@@ -22,6 +23,7 @@ from fedhaw.simulation.engines.shared_beside import SharedBeside
 from fedhaw.simulation.holdings import Holdings
 
 
+@one_thread()
 def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
     """A worker that serves the parent at the other end of a socket until it closes it, or dies.
 
@@ -31,7 +33,6 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
         index: which of the workers this one is, and so which place its clients' models go to.
     """
     threading.Thread(target=_die_with_parent, args=(descriptor,), daemon=True).start()
-    torch.set_num_threads(1)
     parent = Connection(descriptor)
     # Written a moment ago by the parent, to memory that nobody else can open.
     assignment: Assignment = pickle.loads(_contents(assignment_descriptor))
