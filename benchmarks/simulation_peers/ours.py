@@ -51,17 +51,16 @@ def rounds(work: Workload, engine: str, opaque: bool = False, client_update: str
     while True:
         cohort = np.sort(draw.choice(len(sizes), work.cohort, replace=False)).tolist()
         beside = None if exchange is None else exchange.round(cohort)
-        reports = trainer.train(TrainingRound(index, model, cohort, buffers[index % 2], beside))
+        matrix = buffers[index % 2]
+        reports = trainer.train(TrainingRound(index, model, cohort, matrix.unbind(), beside))
         assert all(report.failure is None for report in reports)
         # Aggregation looks at every number of every model too; that belongs to the round.
-        arrived = Round(model, buffers[index % 2], sizes[cohort], clients=cohort)
+        arrived = Round(model, matrix, sizes[cohort], clients=cohort)
         sent = model
         model, state = rule.aggregate(state, arrived)
         if beside is not None:
             everybody = arrived.received
-            step = ServerStep(
-                federation.layout, sent, buffers[index % 2], sizes[cohort], everybody, cohort
-            )
+            step = ServerStep(federation.layout, sent, matrix, sizes[cohort], everybody, cohort)
             model = beside.absorb(step, (), model)
             beside.settle(())
         index += 1

@@ -13,6 +13,7 @@ from fedhaw import (
     FedAvg,
     FedHAW,
     FedhawError,
+    LetterUplink,
     Round,
 )
 from fedhaw.clients import LocalUpdate
@@ -43,7 +44,7 @@ def test_every_rule_runs_repeats_and_records(run: Simulate, rule: Any) -> None:
             assert sum(weights.values()) == pytest.approx(1)
         assert set(lost.values()) <= {"uplink"}
         assert record.bytes == {"up": (4 - len(lost)) * P * 4, "down": 4 * P * 4}
-        assert set(record.client_loss) == {"0", "1", "2", "3"}
+        assert set(record.client_loss) == {"0", "1", "2", "3"} - set(lost)
         assert set(record.seconds) == {"train", "aggregate", "evaluate"}
         assert set(record.evaluation) == {"accuracy", "loss", "accuracy/authors", "loss/authors"}
         # Features have one scale.
@@ -69,10 +70,33 @@ def test_losses_do_not_depend_on_the_cohort(run: Simulate) -> None:
     everyone = run(FedAvg(), uplink=0.9, rounds=20)
     some = run(FedAvg(), uplink=0.9, rounds=20, cohort=2)
     for all_asked, few_asked in zip(everyone.records, some.records, strict=True):
-        asked = set(few_asked.client_loss)
+        asked = set(few_asked.client_loss) | set(few_asked.lost)
         assert len(asked) == 2
         assert set(few_asked.lost) == set(all_asked.lost) & asked
-    assert len({tuple(r.client_loss) for r in some.records}) > 3
+    assert len({(*r.client_loss, *r.lost) for r in some.records}) > 3
+
+
+class NeverLate(LetterUplink):
+    """An uplink over which what is lost might come later, so that all are trained; none does."""
+
+    def delays(self, seed: int, round_index: int, clients: Sequence[int]) -> Any:
+        return np.zeros(len(clients), dtype=np.int64)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "processes"])
+def test_clients_whom_nobody_will_hear_are_not_trained_and_not_missed(
+    run: Simulate, engine: str
+) -> None:
+    rule = FedHAW(0.1, 1e-2, 1e-1)
+    few = run(rule, uplink=LetterUplink(0.9), rounds=8, engine=engine)
+    everybody = run(rule, uplink=NeverLate(0.9), rounds=8, engine=engine)
+    assert few.lost.tolist() == everybody.lost.tolist()
+    assert few.lost.sum() > 0
+    assert {len(record.client_loss) for record in everybody.records} == {4}
+    assert all(not record.lost.keys() & record.client_loss.keys() for record in few.records)
+    assert few.model is not None
+    assert everybody.model is not None
+    assert few.model.tobytes() == everybody.model.tobytes()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -336,8 +360,9 @@ def test_a_model_the_rule_refuses_is_a_lost_one(tiny: Dataset) -> None:
         arithmetic: ClassVar[str] = "one by one"
 
         def train(self, given: TrainingRound) -> list[ClientReport]:
-            given.out[:] = given.global_model + 1
-            given.out[1] = float("nan")
+            for row in given.out:
+                row.copy_(given.global_model + 1)
+            given.out[1].fill_(float("nan"))
             return [ClientReport(client, 1.0, 0.0) for client in given.cohort]
 
         def close(self) -> None: ...
@@ -426,7 +451,7 @@ def test_many_clients_cost_little_where_few_take_part() -> None:
         uplink=BurstyUplink(0.1, 0.3), rounds=4, engine="sequential",
     )  # fmt: skip
     assert shapes == {(7, 10)}
-    assert all(len(r.client_loss) == 7 for r in history.records)
+    assert all(len(r.client_loss) + len(r.lost) == 7 for r in history.records)
 
 
 def test_the_package_offers_it() -> None:

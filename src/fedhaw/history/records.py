@@ -82,7 +82,7 @@ class RoundRecord:
         metrics: what the rule learnt, by name: a number, or one for each layer, or by client.
         weights: each client's relative weight in the new model; empty when nothing arrived.
         lost: why each lost client's upload was not used.
-        client_loss: each client's mean training loss.
+        client_loss: mean training loss of each client that trained.
         client_accuracy: the new model's accuracy on each client's own samples.
         seconds: wall-clock time of "train", "aggregate" and "evaluate".
         bytes: of the models sent "up" that arrived, and sent "down".

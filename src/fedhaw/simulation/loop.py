@@ -1,8 +1,9 @@
-"""The round loop: train, lose, aggregate, evaluate, write down.
+"""The round loop: lose, train, aggregate, evaluate, write down.
 
 `play` is the whole of it. Everything random in a round depends on (seed, round, client), and what
 a round leaves behind is in `Progress`; so whoever has the progress after round t has the rest of
-the run.
+the run. Whose upload gets lost is known before anyone trains, and what nobody would hear of is not
+computed.
 """
 
 import logging
@@ -88,10 +89,15 @@ class Loop:
 
             cohort = cohort_of(settings["seed"], t, federation.clients, settings["cohort"])
             beside = None if progress.exchange is None else progress.exchange.round(cohort)
-            reports = self.engine.train(TrainingRound(t, w, cohort, buffer, beside))
+            lost = self._lost(t, cohort)
+            late_counts = progress.late is not None
+            heard = [client for client in cohort if late_counts or client not in lost]
+            rows = dict(zip(cohort, buffer.unbind(), strict=True))
+            out = [rows[client] for client in heard]
+            reports = self.engine.train(TrainingRound(t, w, heard, out, beside))
             if t == 0:
                 _refuse_a_mistake(reports)
-            lost = self._lost(t, cohort, reports)
+            lost |= {r.client: r.failure for r in reports if r.failure is not None}
             W, said, late = buffer, list[str](), set[int]()
             lengths = {r.client: r.length for r in reports if r.client not in lost}
             if progress.late is not None:
@@ -139,28 +145,31 @@ class Loop:
             progress.model, progress.next_round = w, t + 1
             after_round(replace(record, seconds=clock.laps), progress)
 
+    @property
+    def _asked(self) -> int:
+        """How many clients are asked in each round."""
+        return min(
+            self.federation.settings["cohort"] or self.federation.clients, self.federation.clients
+        )
+
     def _buffers(self) -> tuple[Tensor, Tensor]:
         """Two (cohort, P) matrices: the round's own, and the one a rule may still be holding."""
-        rows = self.federation.settings["cohort"] or self.federation.clients
-        shape = (rows, self.federation.layout.size)
+        shape = (self._asked, self.federation.layout.size)
         device = self.federation.device
         return torch.empty(shape, device=device), torch.empty(shape, device=device)
 
-    def _lost(self, t: int, cohort: Sequence[int], reports: Sequence[ClientReport]) -> Lost:
-        lost: Lost = {r.client: r.failure for r in reports if r.failure is not None}
+    def _lost(self, t: int, cohort: Sequence[int]) -> Lost:
+        """Those whose upload does not come in this round, however their training goes."""
         uplink = self.federation.uplink
-        if uplink is not None:
-            seed = self.federation.settings["seed"]
-            drops = np.asarray(uplink.lost(seed, t, cohort), dtype=np.bool_)
-            if drops.shape != (len(cohort),):
-                raise InvalidSimulation(
-                    f"{type(uplink).__name__}.lost returned shape {drops.shape}; it must "
-                    f"return one bool for each of the {len(cohort)} clients asked about."
-                )
-            for client, dropped in zip(cohort, drops, strict=True):
-                if dropped:
-                    lost.setdefault(client, UPLINK)
-        return lost
+        if uplink is None:
+            return {}
+        drops = np.asarray(uplink.lost(self.federation.settings["seed"], t, cohort), dtype=np.bool_)
+        if drops.shape != (len(cohort),):
+            raise InvalidSimulation(
+                f"{type(uplink).__name__}.lost returned shape {drops.shape}; it must "
+                f"return one bool for each of the {len(cohort)} clients asked about."
+            )
+        return {client: UPLINK for client, gone in zip(cohort, drops, strict=True) if gone}
 
     def _round(
         self,
@@ -215,7 +224,7 @@ class Loop:
             weights={} if idle else finite(state.clients, state.weights),
             lost={str(client): lost[client] for client in cohort if client in lost},
             client_loss=finite([r.client for r in reports], [r.loss for r in reports]),
-            bytes={"up": (len(cohort) - len(lost)) * up, "down": len(reports) * down},
+            bytes={"up": (len(cohort) - len(lost)) * up, "down": self._asked * down},
             note="; ".join(filter(None, notes)) or None,
         )
 

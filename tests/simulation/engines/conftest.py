@@ -32,7 +32,7 @@ class Trained:
     def train(self, *cohort: int, round_index: int = 0) -> tuple[Tensor, list[ClientReport]]:
         cohort = cohort or tuple(range(len(SIZES)))
         out = torch.full((len(cohort), len(self.start)), torch.nan)
-        reports = self.engine.train(TrainingRound(round_index, self.start, cohort, out))
+        reports = self.engine.train(TrainingRound(round_index, self.start, cohort, out.unbind()))
         assert [report.client for report in reports] == list(cohort)
         return out, reports
 

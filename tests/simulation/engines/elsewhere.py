@@ -75,7 +75,9 @@ def main() -> None:
         with Elsewhere(allow_non_fake_inputs=True):
             moved = federation.on(torch.device(ELSEWHERE))
             out = torch.empty(2, moved.layout.size, device=ELSEWHERE)
-            reports = create(moved).train(TrainingRound(0, moved.initial_model, (0, 1), out))
+            reports = create(moved).train(
+                TrainingRound(0, moved.initial_model, (0, 1), out.unbind())
+            )
             failures = sorted({report.failure for report in reports if report.failure})
             try:
                 evaluator = Evaluator(moved.module, moved.layout, device=ELSEWHERE)

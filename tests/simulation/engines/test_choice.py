@@ -72,6 +72,6 @@ def test_an_engine_trains_from_whatever_model_it_is_given() -> None:
     samples = (torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64), [np.arange(4)])
     engine = create(prepared(module, *samples))
     out = torch.empty(1, 6)
-    (report,) = engine.train(TrainingRound(0, torch.zeros(6), [0], out))
+    (report,) = engine.train(TrainingRound(0, torch.zeros(6), [0], out.unbind()))
     engine.close()
     assert report.loss == pytest.approx(0.6931, abs=1e-4)

@@ -274,7 +274,7 @@ PARENT = """
     # No `if __name__ == "__main__"`: a script's first lines must not run again in its workers.
     engine = create(Federation.prepare(fill(settings, objects=True)))
     print(*engine.pids, flush=True)
-    engine.train(TrainingRound(0, torch.zeros(8), [0, 1], torch.zeros(2, 8)))
+    engine.train(TrainingRound(0, torch.zeros(8), [0, 1], torch.zeros(2, 8).unbind()))
 """
 
 

@@ -3,7 +3,7 @@
 The round loop knows engines only through `Engine`. Every engine gives the same answer, to the bit
 where it has the same `arithmetic`, and differs only in speed, because a client's randomness comes
 from (seed, client, round) and from nothing else: not from who else takes part, in which order
-clients are trained, or by how many workers.
+clients are trained, or by how many workers. (In a stack, who else is in it tells in the last bits.)
 """
 
 import math
@@ -59,15 +59,15 @@ class TrainingRound:
         round_index: which round this is; with the seed and the client it fixes all randomness.
         global_model: (P,) float32, where every client starts; left as it is.
         cohort: distinct client numbers.
-        out: (len(cohort), P) float32; row i receives the model of `cohort[i]`. The row of a failed
-            client is undefined.
+        out: (P,) float32 each; `out[i]` receives the model of `cohort[i]`. That of a failed client
+            is undefined.
         beside: what there is besides models; None where the algorithm has nothing.
     """
 
     round_index: int
     global_model: Tensor
     cohort: Sequence[int]
-    out: Tensor
+    out: Sequence[Tensor]
     beside: Beside | None = None
 
 

@@ -189,7 +189,7 @@ class ProcessesEngine:
             self._failed_starts = 0
             return -1, None
         if report.failure is None:
-            given.out[position] = self._client_models[worker.index]
+            given.out[position].copy_(self._client_models[worker.index])
             if given.beside is not None:
                 made = self._beside[worker.index]
                 given.beside.keep(report.client, made.up, made.new_memory)

@@ -79,7 +79,7 @@ def train_one(
             failure = unusable(loss, model, *result.up.values())
             length = moved(global_model, model, train.layout.parameters)
             metrics = finite(result.metrics.keys(), map(float, result.metrics.values()))
-            given.out[position] = model
+            given.out[position].copy_(model)
             if beside is not None:
                 beside.keep(client, result.up, result.memory)
         else:

@@ -142,7 +142,7 @@ class StackedEngine:
             zip(positions, clients, losses, strict=True)
         ):
             model, up = result.model[row], _row(result.up, row)
-            given.out[position] = model
+            given.out[position].copy_(model)
             failure = unusable(loss, model, *up.values())
             if failure is None:
                 if beside is not None:

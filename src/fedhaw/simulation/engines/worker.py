@@ -48,7 +48,7 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
         assignment.seed,
         device,
     )
-    global_model, row = tensors["global_model"], tensors["client_models"][index : index + 1]
+    global_model, row = tensors["global_model"], tensors["client_models"][index]
     beside = SharedBeside.of(assignment.client_update, assignment.layout, tensors, index)
     # A parent that is gone is no error: there is nobody left to tell.
     with suppress(EOFError, ConnectionError):
@@ -56,7 +56,7 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
         while True:
             round_index, client = TASK.unpack(parent.recv_bytes())
             also = None if beside.is_empty else beside
-            given = TrainingRound(round_index, global_model, [client], row, also)
+            given = TrainingRound(round_index, global_model, [client], [row], also)
             parent.send_bytes(to_bytes(train_one(train, holdings, given, 0)))
 
 
