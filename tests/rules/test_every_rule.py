@@ -142,9 +142,10 @@ def test_float32_agrees_with_float64_on_badly_scaled_models(
         w64, W64 = (to_backend(a.astype(np.float64)) for a in (w, W))
         model64, state64 = rule.aggregate(state64, Round(w64, W64, **rest))
         assert np.asarray(model32).dtype == np.float32
-        scale = np.abs(np.asarray(W64)).max(axis=0)
-        # Adam divides the proxy's float32 gradient by its own size, and its rounding with it; the
-        # adaptive rules make steps that are longer than some of these parameters.
+        # The adaptive rules make steps that are longer than some of these parameters.
+        scale = np.abs(np.vstack([np.asarray(W64), np.asarray(model64)])).max(axis=0)
+        # Adam divides the proxy's float32 gradient by its own size, and its rounding with it, as
+        # the adaptive rules do with the mean update.
         rounded = getattr(rule, "optimiser", "") == "adam" or hasattr(rule, "tau")
         limit = 1e-5 if rounded else 1e-6
         assert np.max(np.abs(np.asarray(model32) - np.asarray(model64)) / scale) < limit
