@@ -12,7 +12,7 @@ are worth beside lost ones.
 
 from typing import Any
 
-from fedhaw.rules.fedhaw_auto import REPLAY
+from fedhaw.rules.auto_replay import REPLAY
 
 FADE = REPLAY
 """What is left of an update after a round."""

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 import fedhaw
 from fedhaw.rules import Round
-from fedhaw.rules.fedhaw_auto import (
+from fedhaw.rules.auto_coefficients import (
     GAIN,
     LEAK,
     MOMENTUM_LIMIT,
     OFFSET,
     RADIUS,
     RATE,
-    REPLAY,
     SCALING_LIMIT,
     THETA_LIMITS,
-    FedHAWAutoState,
 )
+from fedhaw.rules.auto_replay import REPLAY
+from fedhaw.rules.auto_state import FedHAWAutoState
 
 K, P = 4, 23
 EXAMPLES = np.array([10.0, 20.0, 5.0, 40.0])

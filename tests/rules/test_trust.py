@@ -8,7 +8,7 @@ import pytest
 
 import fedhaw
 from fedhaw.rules import Round
-from fedhaw.rules.fedhaw_auto import FedHAWAutoState
+from fedhaw.rules.auto_state import FedHAWAutoState
 from fedhaw.rules.trust import PROBATION, REMEMBERED, ROUNDS, Evidence, opposed
 
 K, P = 10, 2000

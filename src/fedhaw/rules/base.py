@@ -114,6 +114,11 @@ class Round:
         """Every upload was lost: there is nothing to learn, so every rule keeps w and its state."""
         return not np.count_nonzero(self.received)
 
+    @property
+    def in_time(self) -> NDArray[np.bool_]:
+        """(K,) True where what was received answers this round."""
+        return self.received & ~self.late
+
     @cached_property
     def shares(self) -> Vector:
         """(K,) each client's share of the data, N_k / N."""

@@ -41,19 +41,22 @@ numbers but P of them are ratios of lengths and cosines.
 - Until a verdict is reached, which takes rounds, nobody shouts: an update more than LONG times as
   long as the round's median, or more for a client with more data, counts as one of that length.
 
-theta starts at 0 and gamma at 0; round 0 is FedAvg. docs/rules/fedhaw-auto.md shows what it does.
+theta starts at 0 and gamma at 0; round 0 is FedAvg. The steps of both are in `auto_coefficients`,
+m_k in `auto_replay`. docs/rules/fedhaw-auto.md shows what the rule does.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, namespace
+from fedhaw.rules.auto_coefficients import Coefficients, Part, Shares, coefficients
+from fedhaw.rules.auto_replay import replayed
+from fedhaw.rules.auto_state import FedHAWAutoState
+from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.lengths import LIMIT, MAJORITY, shortened_note
 from fedhaw.rules.passes import (
@@ -66,78 +69,11 @@ from fedhaw.rules.passes import (
     stride,
     update_products,
 )
-from fedhaw.rules.trust import REMEMBERED, Evidence, Opponent, opposed
+from fedhaw.rules.trust import REMEMBERED, Opponent, opposed
 
-RATE = 0.3
-OFFSET = 0.2
-MOMENTUM_LIMIT = 0.9
-THETA_LIMITS = (0.0, math.log(MOMENTUM_LIMIT / (1 - MOMENTUM_LIMIT)))
-RADIUS = 0.07
-GAIN = 0.25
-LEAK = 0.7
-SCALING_LIMIT = math.log(2.0)
-REPLAY = 0.8
 LONG = 6.0
-ROUNDING = 4.0
 
-Part = Literal["replay", "momentum", "gamma", "trust"]
-PARTS: tuple[Part, ...] = ("replay", "momentum", "gamma", "trust")
-
-
-@dataclass(frozen=True)
-class FedHAWAutoState:
-    """The coefficients, the momentum, the last round's updates and the evidence of trust.
-
-    Attributes:
-        gamma: log of the model's scaling.
-        scaling: sum of gamma over the rounds so far.
-        theta: logit of the momentum that is aimed at.
-        momentum: beta, what it was in the last round.
-        start: length of the first model, or of the first update if that is longer.
-        velocity: (P,) v; None before the first round and where it starts afresh.
-        sent: (P,) the model the last round's clients started from, as it was given.
-        previous: (K, P) what came back from them, as it was given.
-        arrived: (K,) whose upload arrived and may be replayed.
-        absent: the clients whose last update is still replayed.
-        replayed: (L, P) those updates; None when there are none.
-        evidence: what is known of whom to trust, and who is not trusted.
-        clients: who took part in the last round.
-        weights: (K,) what they counted: s_k, or less where an update was too long.
-        note: whom the server began or ceased to trust in the last round, whose update it shortened,
-            or why the coefficients were held; None otherwise.
-    """
-
-    gamma: float = 0.0
-    scaling: float = 0.0
-    theta: float = 0.0
-    momentum: float = 0.0
-    start: float = 0.0
-    velocity: Array | None = None
-    sent: Array | None = None
-    previous: Array | None = None
-    arrived: Array | None = None
-    absent: tuple[Client, ...] = ()
-    replayed: Array | None = None
-    evidence: Evidence = field(default_factory=Evidence)
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
-    note: str | None = None
-
-    @property
-    def distrusted(self) -> tuple[Client, ...]:
-        """The clients that do not count."""
-        return self.evidence.outsiders
-
-    @property
-    def metrics(self) -> Metrics:
-        """What the rule learnt, by name."""
-        return {
-            "gamma": self.gamma,
-            "momentum": self.momentum,
-            "distrusted": float(len(self.distrusted)),
-            "likeness": self.evidence.scores(),
-            "growth": dict(self.evidence.growth),
-        }
+PARTS: tuple[Part, ...] = get_args(Part)
 
 
 @listed(__name__, "fedhaw-auto", "FedHAW-auto")
@@ -185,7 +121,7 @@ class FedHAWAuto:
         else:
             fresh, angles = mean_and_angles(w, W, s)
             squares = np.diag(angles.gram)
-        shares = _Shares.of(current, s)
+        shares = Shares(float(s[current.received].sum()), float(s[current.in_time].sum()))
         factors, opponent = np.ones(len(s)), None
         if self.without != "trust":
             factors = _shortening(current, squares)
@@ -197,23 +133,23 @@ class FedHAWAuto:
         if too_long.any() or current.late.any():
             s = s * factors
             fresh = combine_updates(np.where(current.late, 0.0, s), w, W)
-        absent, replayed = ((), None) if self.without == "replay" else _replayed(state, current)
+        absent, last = ((), None) if self.without == "replay" else replayed(state, current)
         delta = fresh
         if current.late.any():
             delta = delta + combine_updates(np.where(current.late, s, 0.0), w, W)
-        if replayed is not None:
+        if last is not None:
             weight_of = dict(zip(current.clients, s, strict=True))
-            delta = delta + combine(np.array([weight_of[client] for client in absent]), replayed)
+            delta = delta + combine(np.array([weight_of[client] for client in absent]), last)
 
         before = fresh if state.velocity is None else like(fresh, state.velocity)
         inner = products(w, fresh, before, delta)
         held = not (np.isfinite(inner).all() and np.isfinite(squares).all())
         if held:
             checked(fresh, current)
-            learnt = _Coefficients(0.0, state.theta, 0.0, state.start)
+            learnt = Coefficients(0.0, state.theta, 0.0, state.start)
         else:
             epsilon = float(namespace(w).finfo(w.dtype).eps)
-            learnt = _coefficients(state, inner, shares, epsilon, self.without)
+            learnt = coefficients(state, inner, shares, epsilon, self.without)
         velocity, model = stride(w, before, delta, learnt.momentum, math.exp(learnt.gamma))
         evidence, note = state.evidence, None
         if held:
@@ -241,60 +177,12 @@ class FedHAWAuto:
             previous=W,
             arrived=current.received & ~too_long,
             absent=absent,
-            replayed=replayed,
+            replayed=last,
             evidence=evidence,
             clients=current.clients,
             weights=s,
             note=note,
         )
-
-
-class _Shares(NamedTuple):
-    """The shares of the data behind what was received, and behind what was in time."""
-
-    received: float
-    in_time: float
-
-    @classmethod
-    def of(cls, current: Round, s: Vector) -> "_Shares":
-        return cls(float(s[current.received].sum()), float(s[_in_time(current)].sum()))
-
-
-@dataclass(frozen=True)
-class _Coefficients:
-    gamma: float
-    theta: float
-    momentum: float
-    start: float
-
-
-def _coefficients(
-    state: FedHAWAutoState, inner: Vector, shares: _Shares, epsilon: float, without: Part | None
-) -> _Coefficients:
-    """A step of theta and of gamma, from the inner products of w, F, v(t-1) and d."""
-    length, fresh, before, delta = np.sqrt(np.diag(inner)).tolist()
-    if not state.clients:
-        return _Coefficients(0.0, 0.0, 0.0, max(length, delta))
-    # Less than this is what rounding left of equal models, and points nowhere.
-    noise = ROUNDING * epsilon * length
-    gamma, theta, momentum = LEAK * state.gamma, state.theta, 0.0
-    if state.velocity is not None and min(fresh, before) > noise:
-        agreement = inner[1, 2] / (fresh * before)
-        least, most = THETA_LIMITS
-        theta = min(max(theta + RATE * (agreement + OFFSET), least), most)
-        astray = (1.0 - abs(agreement)) * fresh
-        share, timely = shares.in_time, shares.in_time / shares.received
-        within = 1.0 - astray / (share * RADIUS * state.start) if state.start > 0 else 0.0
-        momentum = max(0.0, min(math.sqrt(share) * timely / (1.0 + math.exp(-theta)), within))
-    if without == "momentum":
-        momentum = 0.0
-    if delta > noise and length > 0:
-        growth = inner[3, 0] / (delta * length)
-        gamma += GAIN * max(0.0, 1.0 - 2.0 * abs(growth)) * growth
-    gamma = min(max(gamma, -SCALING_LIMIT - state.scaling), SCALING_LIMIT - state.scaling)
-    if without == "gamma":
-        gamma = 0.0
-    return _Coefficients(float(gamma), float(theta), float(momentum), state.start)
 
 
 def _weights(state: FedHAWAutoState, current: Round) -> Vector:
@@ -324,13 +212,9 @@ def _opponent(state: FedHAWAutoState, current: Round, angles: Angles, s: Vector)
     """The update, if any, that is against all others of the round."""
     if len(state.distrusted) >= len(s) // 3:
         return None
-    here = np.flatnonzero(_in_time(current) & (s > 0) & (np.diag(angles.gram) > 0))
+    here = np.flatnonzero(current.in_time & (s > 0) & (np.diag(angles.gram) > 0))
     found = opposed(angles.gram[np.ix_(here, here)], s[here], _growth(angles)[here])
     return None if found is None else found._replace(update=int(here[found.update]))
-
-
-def _in_time(current: Round) -> NDArray[np.bool_]:
-    return current.received & ~current.late
 
 
 def _growth(angles: Angles) -> Vector:
@@ -341,7 +225,7 @@ def _growth(angles: Angles) -> Vector:
 
 def _compared(current: Round, angles: Angles) -> tuple[Sequence[Client], Vector, Vector]:
     """Whose updates arrived in time, their inner products, and their cosines with the model."""
-    here = np.flatnonzero(_in_time(current))
+    here = np.flatnonzero(current.in_time)
     gram = angles.gram[np.ix_(here, here)]
     return [current.clients[k] for k in here], gram, _growth(angles)[here]
 
@@ -354,41 +238,3 @@ def _note(before: Sequence[Client], now: Sequence[Client]) -> str | None:
     if back := [repr(client) for client in before if client not in now]:
         parts.append(f"trusts client {', '.join(back)} again")
     return f"the server {' and '.join(parts)}" if parts else None
-
-
-def _replayed(
-    state: FedHAWAutoState,
-    current: Round,
-) -> tuple[tuple[Client, ...], Array | None]:
-    """The clients lost in this round whose last update is known, and (L, P) what to replay.
-
-    What a client sent while it was not trusted is never replayed, and nothing of one whose upload
-    of this round was refused.
-    """
-    if state.previous is None or state.arrived is None:
-        return (), None
-    answered = {
-        name
-        for name, here, weight in zip(state.clients, state.arrived, state.weights, strict=True)
-        if here and weight > 0
-    }
-    lost = ~current.received & ~current.refused
-    absent = tuple(
-        name
-        for name, missing in zip(current.clients, lost, strict=True)
-        if missing and name not in state.distrusted and (name in answered or name in state.absent)
-    )
-    if not absent:
-        return (), None
-    W = current.client_models
-    sent = like(W, state.sent)
-    replayed = namespace(W).empty_like(W[: len(absent)])
-    for row, name in zip(replayed, absent, strict=True):
-        if name in answered:
-            row[:] = like(W, state.previous[state.clients.index(name)])
-            row -= sent
-        else:
-            assert state.replayed is not None
-            row[:] = like(W, state.replayed[state.absent.index(name)])
-        row *= REPLAY
-    return absent, replayed

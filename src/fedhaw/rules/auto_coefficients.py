@@ -1,0 +1,77 @@
+"""The momentum and the scaling of FedHAW-auto, learnt of angles; its equations say how."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from fedhaw.rules.auto_state import FedHAWAutoState
+from fedhaw.rules.base import Vector
+
+RATE = 0.3
+OFFSET = 0.2
+MOMENTUM_LIMIT = 0.9
+THETA_LIMITS = (0.0, math.log(MOMENTUM_LIMIT / (1 - MOMENTUM_LIMIT)))
+RADIUS = 0.07
+GAIN = 0.25
+LEAK = 0.7
+SCALING_LIMIT = math.log(2.0)
+ROUNDING = 4.0
+
+Part = Literal["replay", "momentum", "gamma", "trust"]
+"""A part of the rule that can be left out."""
+
+
+class Shares(NamedTuple):
+    """The shares of the data behind what was received, and behind what was in time."""
+
+    received: float
+    in_time: float
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """What a round learnt; the state has these by the same names."""
+
+    gamma: float
+    theta: float
+    momentum: float
+    start: float
+
+
+def coefficients(
+    state: FedHAWAutoState, inner: Vector, shares: Shares, epsilon: float, without: Part | None
+) -> Coefficients:
+    """A step of theta and of gamma.
+
+    Args:
+        state: what was learnt so far.
+        inner: (4, 4) the inner products of w, F, v(t-1) and d.
+        shares: how much of the data is behind them.
+        epsilon: the relative rounding of the model's numbers.
+        without: the part of the rule that is left out.
+    """
+    length, fresh, before, delta = np.sqrt(np.diag(inner)).tolist()
+    if not state.clients:
+        return Coefficients(0.0, 0.0, 0.0, max(length, delta))
+    # Less than this is what rounding left of equal models, and points nowhere.
+    noise = ROUNDING * epsilon * length
+    gamma, theta, momentum = LEAK * state.gamma, state.theta, 0.0
+    if state.velocity is not None and min(fresh, before) > noise:
+        agreement = inner[1, 2] / (fresh * before)
+        least, most = THETA_LIMITS
+        theta = min(max(theta + RATE * (agreement + OFFSET), least), most)
+        astray = (1.0 - abs(agreement)) * fresh
+        share, timely = shares.in_time, shares.in_time / shares.received
+        within = 1.0 - astray / (share * RADIUS * state.start) if state.start > 0 else 0.0
+        momentum = max(0.0, min(math.sqrt(share) * timely / (1.0 + math.exp(-theta)), within))
+    if without == "momentum":
+        momentum = 0.0
+    if delta > noise and length > 0:
+        growth = inner[3, 0] / (delta * length)
+        gamma += GAIN * max(0.0, 1.0 - 2.0 * abs(growth)) * growth
+    gamma = min(max(gamma, -SCALING_LIMIT - state.scaling), SCALING_LIMIT - state.scaling)
+    if without == "gamma":
+        gamma = 0.0
+    return Coefficients(float(gamma), float(theta), float(momentum), state.start)

@@ -1,0 +1,64 @@
+"""What FedHAW-auto remembers from round to round."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedhaw.rules.base import Array, Client, Metrics, Vector
+from fedhaw.rules.trust import Evidence
+
+
+@dataclass(frozen=True)
+class FedHAWAutoState:
+    """The coefficients, the momentum, the last round's updates and the evidence of trust.
+
+    Attributes:
+        gamma: log of the model's scaling.
+        scaling: sum of gamma over the rounds so far.
+        theta: logit of the momentum that is aimed at.
+        momentum: beta, what it was in the last round.
+        start: length of the first model, or of the first update if that is longer.
+        velocity: (P,) v; None before the first round and where it starts afresh.
+        sent: (P,) the model the last round's clients started from, as it was given.
+        previous: (K, P) what came back from them, as it was given.
+        arrived: (K,) whose upload arrived and may be replayed.
+        absent: the clients whose last update is still replayed.
+        replayed: (L, P) those updates; None when there are none.
+        evidence: what is known of whom to trust, and who is not trusted.
+        clients: who took part in the last round.
+        weights: (K,) what they counted: s_k, or less where an update was too long.
+        note: whom the server began or ceased to trust in the last round, whose update it shortened,
+            or why the coefficients were held; None otherwise.
+    """
+
+    gamma: float = 0.0
+    scaling: float = 0.0
+    theta: float = 0.0
+    momentum: float = 0.0
+    start: float = 0.0
+    velocity: Array | None = None
+    sent: Array | None = None
+    previous: Array | None = None
+    arrived: Array | None = None
+    absent: tuple[Client, ...] = ()
+    replayed: Array | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    clients: tuple[Client, ...] = ()
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+    note: str | None = None
+
+    @property
+    def distrusted(self) -> tuple[Client, ...]:
+        """The clients that do not count."""
+        return self.evidence.outsiders
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the rule learnt, by name."""
+        return {
+            "gamma": self.gamma,
+            "momentum": self.momentum,
+            "distrusted": float(len(self.distrusted)),
+            "likeness": self.evidence.scores(),
+            "growth": dict(self.evidence.growth),
+        }
