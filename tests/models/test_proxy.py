@@ -1,6 +1,8 @@
 """The proxy loss, and FedLAW's golden round computed with nothing else."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from fedhaw.models import Layout, mlp, proxy_loss
+from fedhaw.rules import FedLAW, Round
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -90,3 +93,26 @@ def test_a_lone_last_proxy_sample_joins_the_batch_before_it() -> None:
     model = Layout.of(module).flatten(module)
     expected = [cross_entropy(module(x[a:b]), y[a:b]).item() for a, b in ((0, 4), (4, 9))]
     assert [loss(model)[0] for loss in losses] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(6, 2), (6, 5, 3), (6, 5, 4, 3)])
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+def test_the_short_way_along_sums_of_models_leads_to_the_same_place(
+    sizes: tuple[int, ...], kind: str
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    module = mlp(sizes)
+    x = torch.randn(20, 6, generator=generator)
+    y = torch.randint(0, sizes[-1], (20,), generator=generator)
+    W: Any = torch.randn(4, Layout.of(module).size, generator=generator)
+    W = W if kind == "torch" else W.numpy()
+    batches = proxy_loss(module, cross_entropy, x, y, batch=8)
+    the_long_way = [partial(batch) for batch in batches]  # which knows no other
+    current = Round(W[0], W, np.array([10.0, 20, 30, 40]))
+    ends = []
+    for proxy in (batches, the_long_way):
+        rule = FedLAW(proxy, epochs=30, lr=0.05)
+        ends.append(rule.aggregate(rule.init(), current)[1])
+    assert abs(ends[0].gamma) > 0.01
+    assert ends[0].gamma == pytest.approx(ends[1].gamma, rel=1e-4)
+    np.testing.assert_allclose(ends[0].lambdas, ends[1].lambdas, rtol=1e-4)

@@ -160,6 +160,10 @@ class PerceptronPass:
         self._accumulate(x, weights, biases, beta=0.0, alpha=1.0 / self.batch)
         return loss
 
+    def error_below(self) -> Tensor:
+        """([A,] batch, inputs) the error of the last pass at its samples: D_1 W_1, B-fold."""
+        return self._product(self._d[0], self._weights[0])
+
     def _layers_of(self, models: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         rows, end = models.shape[:-1], 0
         weights: list[Tensor] = []

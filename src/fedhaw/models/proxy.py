@@ -1,6 +1,7 @@
 """The proxy loss: what FedLAW asks of a handful of samples that the server holds itself."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedhaw.models.batches import batch_norms, batch_sizes
 from fedhaw.models.layout import Layout
 from fedhaw.models.learner import Loss, ModuleLearner, closed_form_sizes
 from fedhaw.models.perceptron import PerceptronPass
+from fedhaw.models.span import PerceptronSpan
 
 ProxyBatch: TypeAlias = Callable[[Any], tuple[float, Any]]
 """(P,) flat model -> (mean loss, (P,) its gradient), both of the model's own array kind.
@@ -46,7 +48,7 @@ def proxy_loss(
     sizes = closed_form_sizes(module, loss)
     if sizes is not None:
         model, gradient = torch.zeros(2, layout.size, device=x.device)
-        return tuple(_perceptron_loss(sizes, model, gradient, x, y) for x, y in batches)
+        return tuple(_PerceptronBatch(sizes, model, gradient, x, y) for x, y in batches)
     learner = ModuleLearner(module, layout, loss, x.device)
     # Where only parameters travel, the learner's own gradient is the window we hand out.
     travels = layout.size > layout.parameters
@@ -54,17 +56,35 @@ def proxy_loss(
     return tuple(_module_loss(learner, gradient, x, y) for x, y in batches)
 
 
-def _perceptron_loss(
-    sizes: tuple[int, ...], model: Tensor, gradient: Tensor, x: Tensor, y: Tensor
-) -> ProxyBatch:
-    passes = PerceptronPass(sizes, model, len(y))
+@dataclass(frozen=True, eq=False)
+class _PerceptronBatch:
+    """A minibatch for perceptrons, with a short way along weighted sums of them.
 
-    def loss_and_gradient(vector: Any) -> tuple[float, Any]:
-        model.copy_(_as_tensor(vector))
-        loss = float(passes.gradient(x, y, gradient).mean())
-        return loss, _like(vector, gradient)
+    Attributes:
+        sizes: the perceptron's.
+        model: (P,) room for the model.
+        gradient: (P,) room for its gradient.
+        x: the samples.
+        y: their labels.
+    """
 
-    return loss_and_gradient
+    sizes: tuple[int, ...]
+    model: Tensor
+    gradient: Tensor
+    x: Tensor
+    y: Tensor
+
+    def __call__(self, vector: Any) -> tuple[float, Any]:
+        self.model.copy_(_as_tensor(vector))
+        passes = PerceptronPass(self.sizes, self.model, len(self.y))
+        loss = float(passes.gradient(self.x, self.y, self.gradient).mean())
+        return loss, _like(vector, self.gradient)
+
+    def among(self, models: Any) -> Callable[[Any], Tensor] | None:
+        """The slopes along sums of (K, P) models; None where that is no shorter."""
+        if len(self.sizes) == 2:
+            return None
+        return PerceptronSpan(self.sizes, _as_tensor(models).to(self.x), self.x, self.y).slopes
 
 
 def _module_loss(learner: ModuleLearner, gradient: Tensor, x: Tensor, y: Tensor) -> ProxyBatch:

@@ -10,7 +10,8 @@ gradient at the model, the chain rule gives
     dL/dgamma    = exp(gamma) sum_k s_k <g, w_k>
     dL/dlambda_k = exp(gamma) s_k (<g, w_k> - sum_j s_j <g, w_j>)
 
-so a step is one read of the client models to form the model and one to form the <g, w_k>.
+so a step is one read of the client models to form the model and one to form the <g, w_k>, or less
+where the proxy loss knows a shorter way, as perceptrons do (`fedhaw.models.span`).
 
 Li, Lin, Shang, Wu, "Revisiting Weighted Aggregation in Federated Learning with Neural Networks",
 ICML 2023.
@@ -26,7 +27,7 @@ from fedhaw.errors import shown
 from fedhaw.listing import listed
 from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.passes import combine, inner, like, softmax
+from fedhaw.rules.passes import combine, inner, like, softmax, to_vector
 from fedhaw.spellings import also_spelt
 
 ProxyLoss: TypeAlias = Callable[[Array], tuple[float, Array]]
@@ -35,6 +36,8 @@ ProxyLoss: TypeAlias = Callable[[Array], tuple[float, Array]]
 HALVE_EVERY = 20  # epochs after which Adam's rate is halved
 ADAM_BETAS = (0.5, 0.999)
 ADAM_EPSILON = 1e-8
+MANY_EPOCHS = 8
+"""Passes from which on it pays to look at a minibatch through every client's model first."""
 
 
 @dataclass(frozen=True)
@@ -112,24 +115,33 @@ class FedLAW:
         batches: Sequence[ProxyLoss] = [self.proxy] if callable(self.proxy) else self.proxy
         with np.errstate(divide="ignore"):
             coefficients = np.concatenate([[0.0], np.log(shares)])
+        along = [_slopes(proxy, W, self.epochs >= MANY_EPOCHS) for proxy in batches]
         optimise = _Adam(self.lr) if self.optimiser == "adam" else _SGD(self.lr)
         for epoch in range(self.epochs):
-            for proxy in batches:
-                gradient = self._gradient(W, coefficients, proxy)
+            for slopes in along:
+                gradient = _gradient(coefficients, slopes)
                 if not np.all(np.isfinite(gradient)):
                     note = f"the proxy gradient is not finite in epoch {epoch}; the search ended"
                     return float(coefficients[0]), coefficients[1:], note
                 coefficients = coefficients - optimise(gradient, epoch)
         return float(coefficients[0]), coefficients[1:], None
 
-    @staticmethod
-    def _gradient(W: Array, coefficients: Vector, proxy: ProxyLoss) -> Vector:
-        scale, s = np.exp(coefficients[0]), softmax(coefficients[1:])
-        _, g = proxy(combine(scale * s, W))
-        along = inner(W, like(W, g))
-        mean = s @ along
-        gradient: Vector = scale * np.concatenate([[mean], s * (along - mean)])
-        return gradient
+
+def _slopes(proxy: ProxyLoss, W: Array, often: bool) -> Callable[[Vector], Vector]:
+    """(K,) coefficients c -> (K,) <g, w_k>, g the proxy gradient at sum_k c_k w_k."""
+    among = getattr(proxy, "among", None)
+    short = among(W) if among is not None and often else None
+    if short is not None:
+        return lambda c: to_vector(short(c))
+    return lambda c: inner(W, like(W, proxy(combine(c, W))[1]))
+
+
+def _gradient(coefficients: Vector, slopes: Callable[[Vector], Vector]) -> Vector:
+    scale, s = np.exp(coefficients[0]), softmax(coefficients[1:])
+    along = slopes(scale * s)
+    mean = s @ along
+    gradient: Vector = scale * np.concatenate([[mean], s * (along - mean)])
+    return gradient
 
 
 @dataclass
