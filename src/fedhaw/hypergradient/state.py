@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedhaw.rules.base import Array, Client, Metrics, Vector
+from fedhaw.rules.base import Array, Client, LastRound, Metrics, Vector
 
 
 def _nothing() -> Vector:
@@ -13,7 +13,7 @@ def _nothing() -> Vector:
 
 
 @dataclass(frozen=True)
-class HypergradientState:
+class HypergradientState(LastRound):
     """The coefficients, and what made the current global model.
 
     Coefficients lie end to end in vectors, so that a state is made of plain arrays, whatever the
@@ -26,13 +26,10 @@ class HypergradientState:
         client_names: of the coefficients that every client has one of.
         client_values: (seen, client_names) theirs; not finite: the client joins anew.
         seen: every client so far, a row of client_values each.
-        clients: who took part in the last round.
-        weights: (K,) their relative weights in it.
-        shares: (K,) their shares of its data.
+        shares: (K,) of the data, of the last round's clients.
         global_model: (P,) the model they started from; None before the first round.
         previous: (K, P) their models as the server used them; None before the first round.
         rounds: how many rounds were aggregated.
-        note: why the coefficients were held in the last round, or None.
     """
 
     names: tuple[str, ...] = ()
@@ -41,13 +38,10 @@ class HypergradientState:
     client_names: tuple[str, ...] = ()
     client_values: Vector = field(default_factory=lambda: np.zeros((0, 0)))
     seen: tuple[Client, ...] = ()
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=_nothing)
     shares: Vector = field(default_factory=_nothing)
     global_model: Array | None = None
     previous: Array | None = None
     rounds: int = 0
-    note: str | None = None
 
     @property
     def coefficients(self) -> dict[str, Vector]:

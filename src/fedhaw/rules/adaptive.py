@@ -14,7 +14,7 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan, "Adaptive Federa
 ICLR 2021.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -22,11 +22,9 @@ import numpy as np
 from fedhaw.listing import listed
 from fedhaw.rules.base import (
     Array,
-    Client,
-    LearnsNothing,
+    LastRound,
     Needs,
     Round,
-    Vector,
     check_number,
     namespace,
 )
@@ -38,20 +36,16 @@ from fedhaw.rules.updates import mean_update
 
 
 @dataclass(frozen=True)
-class AdaptiveState(LearnsNothing):
+class AdaptiveState(LastRound):
     """The two moments of the mean update.
 
     Attributes:
         m: (P,) the fading mean of the updates; None before the first round.
         v: (P,) what became of their squares; None before the first round.
-        clients: who took part in the last round.
-        weights: (K,) their shares of the data.
     """
 
     m: Array | None = None
     v: Array | None = None
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
 
 
 class Adaptive(Protocol):
@@ -103,7 +97,7 @@ class Adaptive(Protocol):
 
         each(w, part, vector_blocks(w))
         m, v, model = made
-        return checked(model, current), AdaptiveState(m, v, current.clients, current.shares)
+        return checked(model, current), AdaptiveState(current.clients, current.shares, m=m, v=v)
 
 
 def _begun(w: Array, moment: Array | None, start: float) -> Array:

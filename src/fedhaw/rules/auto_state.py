@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from fedhaw.rules.base import Array, Client, Metrics, Vector
+from fedhaw.rules.base import Array, Client, LastRound, Metrics
 from fedhaw.rules.trust import Evidence
 
 
 @dataclass(frozen=True)
-class FedHAWAutoState:
+class FedHAWAutoState(LastRound):
     """The coefficients, the momentum, the last round's updates and the evidence of trust.
 
     Attributes:
@@ -25,8 +23,7 @@ class FedHAWAutoState:
         absent: the clients whose last update is still replayed.
         replayed: (L, P) those updates; None when there are none.
         evidence: what is known of whom to trust, and who is not trusted.
-        clients: who took part in the last round.
-        weights: (K,) what they counted: s_k, or less where an update was too long.
+        weights: (K,) what the clients counted: s_k, or less where an update was too long.
         note: whom the server began or ceased to trust in the last round, whose update it shortened,
             or why the coefficients were held; None otherwise.
     """
@@ -43,9 +40,6 @@ class FedHAWAutoState:
     absent: tuple[Client, ...] = ()
     replayed: Array | None = None
     evidence: Evidence = field(default_factory=Evidence)
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
-    note: str | None = None
 
     @property
     def distrusted(self) -> tuple[Client, ...]:

@@ -15,7 +15,7 @@ float64 NumPy arrays wherever the models live.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
 
@@ -40,7 +40,7 @@ __all__ = [
     "InvalidClientModel",
     "InvalidRound",
     "InvalidRule",
-    "LearnsNothing",
+    "LastRound",
     "Metrics",
     "Needs",
     "Round",
@@ -157,12 +157,23 @@ class State(Protocol):
         """What the rule learnt in that round, by name; empty for a rule that learns nothing."""
 
 
-class LearnsNothing:
-    """The state of a rule that learns no numbers."""
+@dataclass(frozen=True)
+class LastRound:
+    """What every state of fedhaw's own rules tells; each adds what else its rule remembers.
+
+    Attributes:
+        clients: who took part in the last round.
+        weights: (K,) their relative weights in it.
+        note: what to tell people of it, such as why nothing was learnt, or None.
+    """
+
+    clients: tuple[Client, ...] = ()
+    weights: Vector = field(default_factory=lambda: np.zeros(0))
+    note: str | None = None
 
     @property
     def metrics(self) -> Metrics:
-        """What the rule learnt, by name: nothing."""
+        """What the rule learnt, by name: nothing, unless it says otherwise."""
         return {}
 
 

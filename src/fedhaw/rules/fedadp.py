@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, LastRound, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine, softmax, update_products
 
@@ -27,20 +27,17 @@ NEARLY_PARALLEL = 0.9999
 
 
 @dataclass(frozen=True)
-class FedAdpState(LearnsNothing):
+class FedAdpState(LastRound):
     """The average angle of every client seen so far.
 
     Attributes:
         angle_sums: per client, the sum of its angles, in radians.
         rounds_seen: per client, how many angles are in that sum.
-        clients: who took part in the last round.
-        weights: (K,) their weights psi_k.
+        weights: (K,) psi_k of the last round's clients.
     """
 
     angle_sums: Mapping[Client, float] = field(default_factory=dict)
     rounds_seen: Mapping[Client, float] = field(default_factory=dict)
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
 
     @property
     def angles(self) -> Vector:
@@ -79,7 +76,7 @@ class FedAdp:
         with np.errstate(divide="ignore"):
             weights = softmax(np.log(current.shares) + f)
         model = checked(combine(weights, current.client_models), current)
-        return model, FedAdpState(sums, seen, current.clients, weights)
+        return model, FedAdpState(current.clients, weights, angle_sums=sums, rounds_seen=seen)
 
     @staticmethod
     @np.errstate(over="ignore", invalid="ignore")

@@ -22,29 +22,26 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, LastRound, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend
 from fedhaw.rules.updates import mean_update, voters
 
 
 @dataclass(frozen=True)
-class FedAUState:
+class FedAUState(LastRound):
     """How often every client asked so far was heard.
 
     Attributes:
         interval_of: per client, omega: the mean length of its closed intervals, in rounds.
         closed: per client, how many intervals that is the mean of.
         waiting: per client, the rounds since its last arrival.
-        clients: who took part in the last round.
-        weights: (K,) their omega, 0 where lost, divided by the sum.
+        weights: (K,) the clients' omega, 0 where lost, divided by the sum.
     """
 
     interval_of: Mapping[Client, float] = field(default_factory=dict)
     closed: Mapping[Client, float] = field(default_factory=dict)
     waiting: Mapping[Client, float] = field(default_factory=dict)
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
 
     @property
     def metrics(self) -> Metrics:
@@ -99,4 +96,6 @@ class FedAU:
                 past = closed[client]
                 omega_of[client] = (past * omega_of[client] + waiting[client]) / (past + 1)
                 closed[client], waiting[client] = past + 1, 0.0
-        return FedAUState(omega_of, closed, waiting, current.clients, weights)
+        return FedAUState(
+            current.clients, weights, interval_of=omega_of, closed=closed, waiting=waiting
+        )

@@ -7,28 +7,18 @@ McMahan, Moore, Ramage, Hampson, Aguera y Arcas, "Communication-Efficient Learni
 from Decentralized Data", AISTATS 2017.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, LearnsNothing, Needs, Round, Vector
+from fedhaw.rules.base import Array, LastRound, Needs, Round
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine
 
 
 @dataclass(frozen=True)
-class FedAvgState(LearnsNothing):
-    """Nothing is remembered but what the last round did.
-
-    Attributes:
-        clients: who took part.
-        weights: (K,) their shares of the data.
-    """
-
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
+class FedAvgState(LastRound):
+    """Nothing is remembered but the last round; the weights are the shares of the data."""
 
 
 @listed(__name__, "fedavg", "FedAvg")

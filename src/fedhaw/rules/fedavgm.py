@@ -11,31 +11,25 @@ Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution for Fe
 Classification", 2019.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, LearnsNothing, Needs, Round, Vector, check_number
+from fedhaw.rules.base import Array, LastRound, Needs, Round, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend, like
 from fedhaw.rules.updates import mean_update
 
 
 @dataclass(frozen=True)
-class FedAvgMState(LearnsNothing):
+class FedAvgMState(LastRound):
     """The server's velocity.
 
     Attributes:
         velocity: (P,) v, the fading sum of the mean updates; None before the first round.
-        clients: who took part in the last round.
-        weights: (K,) their shares of the data.
     """
 
     velocity: Array | None = None
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
 
 
 @listed(__name__, "fedavgm", "FedAvgM")
@@ -70,4 +64,4 @@ class FedAvgM:
         if state.velocity is not None:
             velocity = blend(self.beta, like(w, state.velocity), 1.0, velocity)
         model = checked(blend(1.0, w, self.eta_s, velocity), current)
-        return model, FedAvgMState(velocity, current.clients, current.shares)
+        return model, FedAvgMState(current.clients, current.shares, velocity=velocity)

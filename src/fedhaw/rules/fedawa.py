@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector, check_number
+from fedhaw.rules.base import Array, Client, LastRound, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import angular_distances, combine, gram, softmax
 
@@ -31,20 +31,15 @@ EPSILON = 1e-8
 
 
 @dataclass(frozen=True)
-class FedAWAState(LearnsNothing):
+class FedAWAState(LastRound):
     """The logit of every client.
 
     Attributes:
         logit_of: T of every client seen so far, by name.
-        clients: who took part in the last round.
-        weights: (K,) softmax of their logits.
-        note: why the logits were held in the last round, or None.
+        weights: (K,) softmax of the last round's logits.
     """
 
     logit_of: Mapping[Client, float] = field(default_factory=dict)
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
-    note: str | None = None
 
 
 @listed(__name__, "fedawa", "FedAWA")
@@ -82,7 +77,7 @@ class FedAWA:
         logit_of |= zip(current.clients, T.tolist(), strict=True)
         # A client without data joins anew when it has some.
         known = {client: logit for client, logit in logit_of.items() if logit > -np.inf}
-        return model, FedAWAState(known, current.clients, weights, note)
+        return model, FedAWAState(current.clients, weights, note, logit_of=known)
 
 
 @np.errstate(over="ignore", invalid="ignore")

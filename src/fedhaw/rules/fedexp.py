@@ -7,29 +7,23 @@
 Jhunjhunwala, Wang, Joshi, "FedExP: Speeding Up Federated Averaging via Extrapolation", ICLR 2023.
 """
 
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, Metrics, Round, Vector, check_number
+from fedhaw.rules.base import Array, LastRound, Metrics, Round, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend, combine, subtract, update_products
 
 
 @dataclass(frozen=True)
-class FedExPState:
+class FedExPState(LastRound):
     """The last round's step.
 
     Attributes:
         step: how far the server went along the mean update.
-        clients: who took part in the last round.
-        weights: (K,) their shares of the data.
     """
 
     step: float = 1.0
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
 
     @property
     def metrics(self) -> Metrics:
@@ -66,4 +60,4 @@ class FedExP:
         step = max(1.0, float(p @ squares) / (2 * (mean_square + self.epsilon)))
         subtract(average, w)
         model = checked(blend(1.0, w, step, average), current)
-        return model, FedExPState(step, current.clients, p)
+        return model, FedExPState(current.clients, p, step=step)

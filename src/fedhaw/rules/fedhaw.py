@@ -39,6 +39,7 @@ from fedhaw.rules.base import (
     Array,
     Client,
     InvalidRule,
+    LastRound,
     Metrics,
     Round,
     Vector,
@@ -59,7 +60,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
-class FedHAWState:
+class FedHAWState(LastRound):
     """The coefficients, and what made the current global model.
 
     Attributes:
@@ -67,22 +68,17 @@ class FedHAWState:
         lambda_of: the logit of every client seen so far, by name.
         trained_length: the length that training accounts for, beside which the guard measures the
             model; 0 before it is known.
-        clients: who took part in the last round.
-        weights: (K,) softmax of their logits: the relative weights the last model was made with.
-        previous: (K, P) their models as the server used them; None before the first round, and
-            when lambda is not learnt.
+        weights: (K,) softmax of the logits: the relative weights the last model was made with.
+        previous: (K, P) the clients' models as the server used them; None before the first round
+            and when lambda is not learnt.
         rounds: how many rounds were aggregated.
-        note: why the coefficients were held in the last round, or None.
     """
 
     gamma: float = 0.0
     lambda_of: Mapping[Client, float] = field(default_factory=dict)
     trained_length: float = 0.0
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
     previous: Array | None = None
     rounds: int = 0
-    note: str | None = None
 
     @property
     def lambdas(self) -> Vector:

@@ -8,34 +8,29 @@ Wang, Kailkhura, Chen, Joshi, Zhang, "FedHyper: A Universal and Robust Learning 
 Federated Learning with Hypergradient Descent", ICLR 2024.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, Metrics, Needs, Round, Vector, check_number
+from fedhaw.rules.base import Array, LastRound, Metrics, Needs, Round, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import blend, combine, dot, like, subtract, summing_to_one
 
 
 @dataclass(frozen=True)
-class FedHyperGState:
+class FedHyperGState(LastRound):
     """The step size and the update it is compared with.
 
     Attributes:
         a: how far the server step departs from 1.
         delta: (P,) the last mean update; None before the first round.
-        clients: who took part in the last round.
         weights: (K,) 1/K each.
-        note: why `a` was held in the last round, or None.
     """
 
     a: float = 0.0
     delta: Array | None = None
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
-    note: str | None = None
 
     @property
     def step(self) -> float:
@@ -88,4 +83,4 @@ class FedHyperG:
             else:
                 note = "the product of consecutive updates is not finite; the step stayed"
         model = checked(blend(1.0, w, 1 + a, delta), current)
-        return model, FedHyperGState(a, delta, current.clients, weights, note)
+        return model, FedHyperGState(current.clients, weights, note, a=a, delta=delta)

@@ -25,7 +25,15 @@ import numpy as np
 
 from fedhaw.errors import shown
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Vector, check_number
+from fedhaw.rules.base import (
+    Array,
+    InvalidRule,
+    LastRound,
+    Metrics,
+    Round,
+    Vector,
+    check_number,
+)
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine, inner, like, softmax, to_vector
 from fedhaw.spellings import also_spelt
@@ -41,22 +49,17 @@ MANY_EPOCHS = 8
 
 
 @dataclass(frozen=True)
-class FedLAWState:
+class FedLAWState(LastRound):
     """What the last round's search found; the next one starts afresh.
 
     Attributes:
         gamma: log of the sum of the weights.
         lambdas: (K,) logits of the relative weights.
-        clients: who took part.
         weights: (K,) softmax(lambdas).
-        note: why the search ended early, or None.
     """
 
     gamma: float = 0.0
     lambdas: Vector = field(default_factory=lambda: np.zeros(0))
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
-    note: str | None = None
 
     @property
     def metrics(self) -> Metrics:
@@ -109,7 +112,7 @@ class FedLAW:
         gamma, lambdas, note = self._search(W, current.shares)
         weights = softmax(lambdas)
         model = checked(combine(np.exp(gamma) * weights, W), current)
-        return model, FedLAWState(gamma, lambdas, current.clients, weights, note)
+        return model, FedLAWState(current.clients, weights, note, gamma=gamma, lambdas=lambdas)
 
     def _search(self, W: Array, shares: Vector) -> tuple[float, Vector, str | None]:
         batches: Sequence[ProxyLoss] = [self.proxy] if callable(self.proxy) else self.proxy

@@ -21,9 +21,9 @@ import numpy as np
 from fedhaw.listing import listed
 from fedhaw.rules.base import (
     Array,
-    Client,
     InvalidRound,
     InvalidRule,
+    LastRound,
     Metrics,
     Round,
     Vector,
@@ -34,20 +34,14 @@ from fedhaw.rules.passes import scale_layers, spread
 
 
 @dataclass(frozen=True)
-class FedLWSState:
+class FedLWSState(LastRound):
     """Nothing is remembered but what the last round did.
 
     Attributes:
         gammas: (L,) the factor each layer was shrunk by.
-        clients: who took part.
-        weights: (K,) their shares of the data.
-        note: why layers were left to FedAvg in the last round, or None.
     """
 
     gammas: Vector = field(default_factory=lambda: np.zeros(0))
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
-    note: str | None = None
 
     @property
     def metrics(self) -> Metrics:
@@ -95,7 +89,7 @@ class FedLWS:
             checked(model, current)
         gammas, note = self._gammas(squares, mean_squares, distances)
         scale_layers(model, current.layers, gammas)
-        return model, FedLWSState(gammas, current.clients, current.shares, note)
+        return model, FedLWSState(current.clients, current.shares, note, gammas=gammas)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _gammas(

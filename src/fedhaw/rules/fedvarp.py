@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector
+from fedhaw.rules.base import Array, Client, LastRound, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.last_updates import Updates, renewed
 from fedhaw.rules.passes import blend, combine, like
@@ -29,22 +29,19 @@ from fedhaw.rules.updates import equal_weights, voters
 
 
 @dataclass(frozen=True)
-class FedVARPState(LearnsNothing):
+class FedVARPState(LastRound):
     """What every client said last.
 
     Attributes:
         updates: by client its last update, (P,).
         asked: every client with data that was ever asked, also those never heard.
         total: (P,) float64, the sum of the updates; None before the first round.
-        clients: who took part in the last round.
         weights: (K,) 1/n for each of the n clients that arrived.
     """
 
     updates: Updates = field(default_factory=dict)
     asked: tuple[Client, ...] = ()
     total: Vector | None = None
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
 
 
 @listed(__name__, "fedvarp", "FedVARP")
@@ -74,4 +71,6 @@ class FedVARP:
         step = change / np.count_nonzero(heard) + total / len(asked)
         model = checked(blend(1.0, w, 1.0, like(w, step)), current)
         weights = equal_weights(heard)
-        return model, FedVARPState(updates, asked, total + change, current.clients, weights)
+        return model, FedVARPState(
+            current.clients, weights, updates=updates, asked=asked, total=total + change
+        )

@@ -15,25 +15,30 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, InvalidRound, Metrics, Round, Vector, namespace
+from fedhaw.rules.base import (
+    Array,
+    InvalidRound,
+    LastRound,
+    Metrics,
+    Round,
+    Vector,
+    namespace,
+)
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import angular_distances, combine, gram
 from fedhaw.rules.updates import equal_weights
 
 
 @dataclass(frozen=True)
-class LDAWAState:
+class LDAWAState(LastRound):
     """Nothing is remembered but what the last round did.
 
     Attributes:
         cosines: (L,) the mean cosine of each layer.
-        clients: who took part.
         weights: (K,) 1/n for each client with data.
     """
 
     cosines: Vector = field(default_factory=lambda: np.zeros(0))
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
 
     @property
     def metrics(self) -> Metrics:
@@ -68,4 +73,4 @@ class LDAWA:
             parts.append(combine(weights * cosine, W[:, layer]))
             cosines.append(float(weights @ cosine))
         model = checked(namespace(W).concat(parts), current)
-        return model, LDAWAState(np.array(cosines), current.clients, weights)
+        return model, LDAWAState(current.clients, weights, cosines=np.array(cosines))

@@ -20,29 +20,25 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, Client, LearnsNothing, Round, Vector
+from fedhaw.rules.base import Array, Client, LastRound, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.last_updates import Updates, renewed
 from fedhaw.rules.passes import blend, like
 
 
 @dataclass(frozen=True)
-class MIFAState(LearnsNothing):
+class MIFAState(LastRound):
     """What every client said last.
 
     Attributes:
         updates: by client its last update, (P,).
         examples: by client its number of samples, also of those never heard.
         total: (P,) float64, sum_k N_k G_k; None before the first round.
-        clients: who took part in the last round.
-        weights: (K,) their shares of the round's data.
     """
 
     updates: Updates = field(default_factory=dict)
     examples: Mapping[Client, float] = field(default_factory=dict)
     total: Vector | None = None
-    clients: tuple[Client, ...] = ()
-    weights: Vector = field(default_factory=lambda: np.zeros(0))
 
 
 @listed(__name__, "mifa", "MIFA")
@@ -68,4 +64,6 @@ class MIFA:
         examples = {**state.examples, **dict(zip(current.clients, N.tolist(), strict=True))}
         mean = like(w, total / sum(examples.values()))
         model = checked(blend(1.0, w, 1.0, mean), current)
-        return model, MIFAState(updates, examples, total, current.clients, current.shares)
+        return model, MIFAState(
+            current.clients, current.shares, updates=updates, examples=examples, total=total
+        )
