@@ -40,9 +40,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     The data is flushed to disk before the rename, so after a power cut `path` holds either the old
     or the new content. Missing parent folders are made.
-
-    Raises:
-        FileWriteError: the disk is full, the folder is read-only, or the like.
     """
     if not is_path(path):
         raise FileWriteError(
@@ -78,11 +75,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """A context in which nobody else holds the lock of this name; an empty file remains.
-
-    Raises:
-        FileWriteError: another run holds it, or it cannot be made.
-    """
+    """A context in which nobody else holds the lock of this name; an empty file remains."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
@@ -94,11 +87,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def lock(file: IO[bytes], path: Path) -> None:
-    """An open file's lock is taken, until the file is closed or the process ends.
-
-    Raises:
-        FileWriteError: another run holds it.
-    """
+    """An open file's lock is taken, until the file is closed or the process ends."""
     if _fcntl is None:
         return
     try:

@@ -14,11 +14,7 @@ from fedhaw.files import replacing
 
 
 def model_of(checkpoint: str | os.PathLike[str]) -> dict[str, NDArray[np.generic]]:
-    """The arrays of the global model in a checkpoint, each in its shape and type, by name.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, no checkpoint, or older than names in it.
-    """
+    """The arrays of the global model in a checkpoint, each in its shape and type, by name."""
     parts = read(checkpoint)
     model = parts.get("model")
     described = None if model is None else model.facts.get("arrays")

@@ -145,11 +145,7 @@ def _read(setting: Setting, value: object) -> object:
 
 
 def sharing_of(given: Given) -> "tuple[Sharing, Given]":
-    """How a sweep shares the machine, by flags; and the flags that are not about that.
-
-    Raises:
-        InvalidSetting: one of them cannot be used.
-    """
+    """How a sweep shares the machine, by flags; and the flags that are not about that."""
     from fedhaw.experiments.sharing import Sharing
 
     own = {name: value for name, value in given.items() if name in SWEEP_SETTINGS}
@@ -170,9 +166,6 @@ def recipe_of(
         file: a TOML file whose keys the flags replace.
         rule: the rule, if it was given by flags.
         also: further spellings of some flags, by setting.
-
-    Raises:
-        RecipeError: something in them cannot be used; the sentence says where it stands.
     """
     from fedhaw.experiments.recipe import Recipe, read_recipe_values
 

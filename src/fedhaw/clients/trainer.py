@@ -86,9 +86,6 @@ class Trainer:
         Returns:
             What the algorithm returned, its loss a number. The model may be a window that the next
             call writes over.
-
-        Raises:
-            TypeError: the algorithm returned something else than it should.
         """
         seed = client_seed(self._seed, client, round_index)
         torch.manual_seed(seed)  # for dropout and whatever else draws from the global generator
@@ -156,11 +153,7 @@ class Trainer:
 
 
 def check_result(result: ClientResult, start: Start, global_model: Tensor) -> None:
-    """A check of what an algorithm's `train` returned.
-
-    Raises:
-        TypeError: it is not what the algorithm's `init` declares.
-    """
+    """A check of what an algorithm's `train` returned."""
     if not isinstance(result, ClientResult):
         raise TypeError(f"train returned a {type(result).__name__}; return a ClientResult")
     _check_vectors("model", {"": result.model}, {"": global_model})

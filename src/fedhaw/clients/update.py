@@ -142,11 +142,7 @@ def fedprox(steps: LocalUpdate, mu: float = 1e-3) -> LocalUpdate:
 
 
 def require_sgd(algorithm: str, steps: LocalUpdate) -> None:
-    """A check that an algorithm's steps are such that their sum is a sum of gradients.
-
-    Raises:
-        InvalidUpdate: they are Adam's.
-    """
+    """A check that an algorithm's steps are such that their sum is a sum of gradients."""
     if steps.optimiser != "sgd":
         raise InvalidUpdate(
             f"{algorithm} counts steps of SGD, and the optimiser is {steps.optimiser!r}; use sgd "

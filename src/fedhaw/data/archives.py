@@ -59,10 +59,6 @@ def load_archive(path: Path, name: str | None = None, classes: int | None = None
         name: how reports call it, default the file's name without its ending.
         classes: how many classes there are, default what the file says, or else one more than the
             largest label.
-
-    Raises:
-        DataError: it cannot be read, a key is missing, or the arrays do not fit together; the
-            message names the file.
     """
     arrays = read_npz(path, (*DIVIDED, *TABLE, *OPTIONAL))
     called = name or path.stem

@@ -34,9 +34,6 @@ def check_md5(found: str, expected: str, what: str) -> None:
         found: MD5 of what is there.
         expected: MD5 of what should be there.
         what: the file, or the part of a file, for the message.
-
-    Raises:
-        DataError: they differ.
     """
     if found != expected:
         raise DataError(
@@ -46,11 +43,7 @@ def check_md5(found: str, expected: str, what: str) -> None:
 
 
 def check_size(found: int, expected: int, path: Path) -> None:
-    """A check of a file before it is read: one of the wrong length is refused.
-
-    Raises:
-        DataError: the lengths differ.
-    """
+    """A check of a file before it is read: one of the wrong length is refused."""
     if found != expected:
         raise DataError(
             f"{path} has {found:,} bytes instead of {expected:,}, so it is incomplete or another "

@@ -76,11 +76,7 @@ class CifarFiles:
         fetch(self.packed, folder, progress)
 
     def read_folder(self, folder: Path) -> Dataset:
-        """The data set in the six unpacked files of a folder.
-
-        Raises:
-            DataError: one is missing, of the wrong length, or not the published one.
-        """
+        """The data set in the six unpacked files of a folder."""
         content = {}
         for name, _ in self.all:
             path = folder / name
@@ -93,11 +89,7 @@ class CifarFiles:
         return self._assemble(content, folder)
 
     def read_tar(self, path: Path) -> Dataset:
-        """The six files, read straight out of the published archive; nothing is unpacked to disk.
-
-        Raises:
-            DataError: the archive is damaged, names files outside itself, or lacks one of the six.
-        """
+        """The six files, read straight out of the published archive; nothing is unpacked."""
         content = {}
         wanted = dict(self.all)
         with opened(path) as archive:

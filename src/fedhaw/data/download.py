@@ -41,10 +41,6 @@ def fetch(file: PublishedFile, folder: Path, progress: bool = True) -> Path:
 
     Returns:
         Where it is.
-
-    Raises:
-        DownloadError: no source gave the right file; the sentence says what to put where.
-        FileWriteError: it could not be written.
     """
     target = folder / file.name
     if target.is_file() and md5_of_file(target) == file.md5:

@@ -86,11 +86,7 @@ def feature_key(images: LabelledImages, backbone: str) -> str:
 
 
 def load_backbone(backbone: str, download: bool = True) -> Any:
-    """The pretrained ViT, frozen, from this machine or else, if that is allowed, from the hub.
-
-    Raises:
-        DataError: it cannot be had; the sentence says what to put where.
-    """
+    """The pretrained ViT, frozen, from this machine or else, if that is allowed, from the hub."""
     with importing(f"The ViT {backbone}", "vit", DataError):
         from transformers import ViTModel
     is_folder = Path(backbone).is_dir()

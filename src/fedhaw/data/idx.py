@@ -33,9 +33,6 @@ def read_idx(path: Path, shape: tuple[int, ...], md5: str) -> NDArray[np.uint8]:
 
     Returns:
         The array, writable.
-
-    Raises:
-        DataError: it cannot be read, is damaged, or is another file.
     """
     begin = len(_header(shape))
     with reading(path, EOFError, zlib.error, gzip.BadGzipFile), path.open("rb") as file:

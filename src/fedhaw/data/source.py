@@ -34,11 +34,7 @@ class Search:
                     yield folder.joinpath(*parts[1:])
 
     def target(self, name: str) -> Path:
-        """Where files of the data set `name` are put.
-
-        Raises:
-            DataError: nothing may be downloaded.
-        """
+        """Where files of the data set `name` are put."""
         if not self.download:
             searched = ", ".join(str(folder) for folder in self.folders)
             raise DataError(

@@ -17,20 +17,13 @@ def opened(path: Path, mode: Literal["r", "r:"] = "r") -> Iterator[tarfile.TarFi
     Args:
         path: the archive.
         mode: "r:" for one that must not be compressed.
-
-    Raises:
-        DataError: it cannot be read, or is damaged.
     """
     with reading(path, tarfile.TarError, EOFError, zlib.error), tarfile.open(path, mode) as archive:
         yield archive
 
 
 def members(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
-    """The members of an archive; a hostile one, which names a place outside itself, is refused.
-
-    Raises:
-        DataError: a member's name is absolute or climbs up, or it is a link or a device.
-    """
+    """The members of an archive; a hostile one, which names a place outside itself, is refused."""
     for member in archive:
         place = Path(member.name)
         if place.is_absolute() or ".." in place.parts or not (member.isfile() or member.isdir()):

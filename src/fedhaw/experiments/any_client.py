@@ -134,9 +134,6 @@ def any_client(
         plan: what is run.
         watch: is told what happens.
         sharing: how many at a time, and where; by default as many as are fastest.
-
-    Raises:
-        FedhawError: something cannot be used; see `run_sweep`.
     """
     if plan.conditions.kept is None:
         run_sweep(plan.jobs, watch, sharing)

@@ -54,9 +54,6 @@ def cluster(address: str, at_once: int | None = None) -> Backend:
     Args:
         address: of its scheduler.
         at_once: how many runs at a time, default one for each of its workers.
-
-    Raises:
-        ClusterError: there is no such kind of cluster.
     """
     kind, _, place = address.partition("://")
     if kind == "dask" and place:

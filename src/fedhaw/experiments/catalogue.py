@@ -112,9 +112,6 @@ def filled_options(
     """The given options, and the letter's values of those that are not given.
 
     A rule within the rule becomes a table of its name and all its options.
-
-    Raises:
-        UnknownRule: there is no such rule within.
     """
     rule = find(name)
     filled = {**letter_options(name, family, lossy), **_with_own_names(rule, given)}
@@ -136,11 +133,7 @@ def entries(name: str, given: Mapping[str, object]) -> tuple[RuleEntry, ...]:
 
 
 def check_options(rule: RuleEntry, given: Mapping[str, object]) -> dict[str, object]:
-    """The given options, converted to their types.
-
-    Raises:
-        UnknownRule: there is no such option, or not of this value.
-    """
+    """The given options, converted to their types."""
     hints = _hints(rule)
     known = [option.name for option in options(rule)]
     checked: dict[str, object] = {}
@@ -207,20 +200,12 @@ def build_rule(
 
 
 def try_options(name: str, given: Mapping[str, object], eta: float) -> None:
-    """An early check of options, before any data is loaded; wrong ones are refused.
-
-    Raises:
-        UnknownRule: as `build_rule`.
-    """
+    """An early check of options, before any data is loaded; wrong ones are refused."""
     build_rule(name, given, eta=eta, proxy=_never_called)
 
 
 def parse_option(text: str) -> tuple[str, object]:
-    """A `key=value` of the command line; the value is written as in TOML, bare words are text.
-
-    Raises:
-        UnknownRule: there is no `=` in it.
-    """
+    """A `key=value` of the command line; the value is written as in TOML, bare words are text."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UnknownRule(

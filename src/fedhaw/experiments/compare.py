@@ -103,11 +103,7 @@ def summary(
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """`3` is the three seeds 0, 1 and 2; `0,4,5` are those, and `7,` is the one seed 7.
-
-    Raises:
-        RecipeError: it is neither.
-    """
+    """`3` is the three seeds 0, 1 and 2; `0,4,5` are those, and `7,` is the one seed 7."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 1 and parts[-1] == "":
         parts.pop()

@@ -145,11 +145,7 @@ def with_rule(recipe: Recipe, data: DataName, rule: str) -> Recipe:
 
 
 def letter_table(name: TableName, data: DataName, conditions: LetterConditions) -> LetterTable:
-    """The cells of one table for one data set.
-
-    Raises:
-        RecipeError: no such table, data set or size.
-    """
+    """The cells of one table for one data set."""
     _check("table", name, TABLE_NAMES)
     _check("data set", data, DATA_NAMES)
     _check("scale", conditions.size, RUN_SIZES)

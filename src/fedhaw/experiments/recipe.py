@@ -174,11 +174,7 @@ KEYS = (*SETTINGS, "rule")
 
 
 def read_recipe_values(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The keys of a TOML file, by the settings' own names.
-
-    Raises:
-        RecipeError: the file cannot be read, is not TOML, or has a key that no recipe has.
-    """
+    """The keys of a TOML file, by the settings' own names."""
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:

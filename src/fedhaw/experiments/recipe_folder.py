@@ -46,10 +46,6 @@ class RecipeFolder:
         """A note of what the folder is for, or a check that it is for this.
 
         Only the number of rounds may have grown since.
-
-        Raises:
-            RecipeFolderError: the folder holds another run, or one on other data.
-            FileWriteError: it cannot be written.
         """
         stored = self._stored()
         if stored is None and self.history.exists():
@@ -64,11 +60,7 @@ class RecipeFolder:
             write_text(self.path / RECIPE_NAME, json.dumps(wanted, indent=2) + "\n")
 
     def finished(self, recipe: Recipe, dataset: Dataset) -> bool:
-        """Whether the run of this recipe is complete here.
-
-        Raises:
-            RecipeFolderError: the folder holds another run.
-        """
+        """Whether the run of this recipe is complete here."""
         stored = self._stored()
         if stored is None or not self.history.exists():
             return False

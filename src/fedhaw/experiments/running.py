@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_data(recipe: Recipe) -> Dataset:
-    """The recipe's data set; a sweep loads it once.
-
-    Raises:
-        DataError: it is missing, damaged, or too small.
-    """
+    """The recipe's data set; a sweep loads it once."""
     settings = recipe.settings
     folder = settings["data_dir"]
     return _loaded(
@@ -35,11 +31,7 @@ def _loaded(name: str, data_dir: str | None, train_samples: int | None) -> Datas
 
 
 def prepare(recipe: Recipe) -> "Federation":
-    """The recipe's federation; recipes that differ in rule and seed alone can share it.
-
-    Raises:
-        FedhawError: data, split, model, client update or uplink cannot be used.
-    """
+    """The recipe's federation; recipes that differ in rule and seed alone can share it."""
     from fedhaw.simulation import Federation
 
     return Federation.prepare(recipe.settings, load_data(recipe))

@@ -104,9 +104,6 @@ def run_side_by_side(
         devices: handed to the runs in turn; none leaves each where its federation is.
         elsewhere: whether that may be on machines that do not see the runs' folders.
         watch: is told what happens.
-
-    Raises:
-        FedhawError: a run failed; the others stop, too, and can go on later.
     """
     waiting, deaths = dict(enumerate(jobs)), 0
     shared = [array for part in packed for array in part.arrays]

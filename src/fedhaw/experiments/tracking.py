@@ -15,9 +15,6 @@ def also_to_tensorboard(folder: Path, watch: Watch) -> Iterator[Watch]:
 
     Each run's folder holds all of its rounds, each once: those from before an interruption are
     taken from the history, and files from then are removed.
-
-    Raises:
-        TrackingError: TensorBoard is not installed, or the folder cannot be written.
     """
     logs: dict[Path, TensorBoardLog] = {}
     written: dict[Path, int] = {}

@@ -153,9 +153,6 @@ def take(content: Content, line: bytes, where: str, end: int) -> None:
         line: as it stands in the file.
         where: what a sentence calls it.
         end: the number of bytes up to its end.
-
-    Raises:
-        HistoryError: it cannot be the next line of a history.
     """
     record = decode(line, where, must_check=content.checked)
     if content.run is None:

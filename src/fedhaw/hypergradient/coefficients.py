@@ -30,11 +30,7 @@ def per_client(start: Start) -> dict[str, Joining]:
 def check_coefficients(
     start: Start, rates: Mapping[str, float], limits: Mapping[str, tuple[float, float]]
 ) -> None:
-    """A check: each coefficient has a rate, each rate a coefficient, and no limits bar a start.
-
-    Raises:
-        InvalidRule: with a sentence that names the coefficient.
-    """
+    """A check: each coefficient has a rate, each rate a coefficient, and no limits bar a start."""
     if set(start) != set(rates) or not start:
         raise InvalidRule(
             "HypergradientRule needs the same names in start and rates, at least one; got "

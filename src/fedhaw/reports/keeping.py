@@ -31,10 +31,6 @@ def keep(folders: Sequence[str | os.PathLike[str]], out: Path) -> tuple[Path, ..
 
     Returns:
         The copies.
-
-    Raises:
-        HistoryError: there is no history, or one of them is not one.
-        FileWriteError: `out` cannot be written.
     """
     copies = []
     for folder in map(Path, folders):

@@ -89,11 +89,7 @@ def write_report(
 
 
 def check_target(target: float | None) -> None:
-    """A check of an accuracy to reach, for whoever runs something before it is reported.
-
-    Raises:
-        ReportError: it is not between 0 and 1.
-    """
+    """A check of an accuracy to reach, for whoever runs something before it is reported."""
     if target is not None and not 0 < target <= 1:
         raise ReportError(
             f"The target accuracy {target} is not between 0 and 1; write 0.85 for 85 percent."

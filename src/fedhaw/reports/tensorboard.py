@@ -32,9 +32,6 @@ class TensorBoardLog:
         Args:
             folder: where.
             afresh: remove the event files that are there.
-
-        Raises:
-            TrackingError: TensorBoard is not installed, or the folder cannot be written.
         """
         with importing("TensorBoardLog", "tracking", TrackingError):
             from tensorboard.summary.writer.event_file_writer import EventFileWriter

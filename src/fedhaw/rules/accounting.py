@@ -11,11 +11,7 @@ PRECISION = 1e-9
 
 
 def require_accountant() -> None:
-    """A check that there is somebody to count epsilon.
-
-    Raises:
-        InvalidRule: dp-accounting is not installed.
-    """
+    """A check that there is somebody to count epsilon."""
     if importlib.util.find_spec("dp_accounting") is None:
         raise InvalidRule(
             'Privacy needs dp-accounting to count epsilon; pip install "fedhaw[privacy]".'

@@ -27,9 +27,6 @@ def averaged_buffers(
         state: the rule's, after the round.
         clients: K names.
         num_examples: (K,) the weights in place of those of a rule that has none for these clients.
-
-    Raises:
-        InvalidRound: the average is not finite.
     """
     # Float64 and weights of 0 or more: the mean of variances is never below 0.
     wide = astype(buffers, namespace(buffers).float64)

@@ -46,11 +46,7 @@ def check_number(
     below: float = math.inf,
     whole: bool = False,
 ) -> None:
-    """A check that a hyper-parameter is a finite number, or a whole one, in its range.
-
-    Raises:
-        InvalidRule: with a sentence that names the rule, the parameter and the range.
-    """
+    """A check that a hyper-parameter is a finite number, or a whole one, in its range."""
     bounds = [(">=", at_least), (">", above), ("<=", at_most), ("<", below)]
     wanted = " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if math.isfinite(bound))
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):

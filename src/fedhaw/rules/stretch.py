@@ -26,11 +26,7 @@ in the letter's experiments exp(gamma) stays within [0.7, 1.7]."""
 
 
 def check_limit(rule: str, limit: object) -> None:
-    """A check of a limit: what is neither None nor a number above 1 is refused.
-
-    Raises:
-        InvalidRule: with a sentence that says what to give.
-    """
+    """A check of a limit: what is neither None nor a number above 1 is refused."""
     if limit is None:
         return
     try:

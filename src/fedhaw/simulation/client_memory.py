@@ -64,11 +64,7 @@ class ClientMemories:
         return self._layout.views(self._file.row(self._rows[client]))
 
     def reserve(self, count: int) -> list[int]:
-        """Free rows, as many as asked for; each comes back by `settle`.
-
-        Raises:
-            FileWriteError: the disk is full.
-        """
+        """Free rows, as many as asked for; each comes back by `settle`."""
         before = self._file.rows
         self._file.grow(before + count - len(self._free))
         self._free.extend(range(before, self._file.rows))
@@ -94,11 +90,7 @@ class ClientMemories:
                 self._free.append(left)
 
     def pack(self) -> Part:
-        """What a checkpoint holds of the memories, which are on the disk then.
-
-        Raises:
-            FileWriteError: the disk does not take them.
-        """
+        """What a checkpoint holds of the memories, which are on the disk then."""
         self._file.sync()
         known = self._checksums
         owned = self._rows.values()

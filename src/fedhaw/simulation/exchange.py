@@ -44,10 +44,6 @@ class Exchange:
             federation: what is simulated.
             path: of the file for the clients' memories; None for one without a name.
             parts: of the checkpoint, or None.
-
-        Raises:
-            CheckpointError: the checkpoint, or the file of memories, cannot be used.
-            FileWriteError: the file cannot be made.
         """
         algorithm, device = algorithm_of(federation.client_update), federation.device
         start = algorithm.init(federation.layout.parameters)
@@ -63,11 +59,7 @@ class Exchange:
         return cls(algorithm, start, federation.clients, server, memories)
 
     def round(self, cohort: Sequence[int]) -> "RoundExchange":
-        """The exchange of one round.
-
-        Raises:
-            FileWriteError: there is no room for the clients' new memories.
-        """
+        """The exchange of one round."""
         reserved: dict[int, int] = {}
         if self.memories is not None:
             reserved = dict(zip(cohort, self.memories.reserve(len(cohort)), strict=True))
@@ -128,11 +120,7 @@ class RoundExchange:
                 torch.lerp(w, row, scale, out=row)
 
     def absorb(self, step: ServerStep, lost: Collection[int], model: Tensor) -> Tensor:
-        """(n,) the model after the algorithm's part of the server, which remembers it.
-
-        Raises:
-            InvalidSimulation: the algorithm made something else of the model, or it diverged.
-        """
+        """(n,) the model after the algorithm's part of the server, which remembers it."""
         received, exchange = self._received(step, lost), self.exchange
         if not received.clients:
             return model

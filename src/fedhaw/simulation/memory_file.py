@@ -47,9 +47,6 @@ class MemoryFile:
             path: where; None for a file without a name, which is gone with the process.
             row_bytes: the size of a row, a multiple of 64.
             vectors: what a row consists of.
-
-        Raises:
-            FileWriteError: it cannot be written.
         """
         token = secrets.token_hex(8)
         facts = {
@@ -73,11 +70,7 @@ class MemoryFile:
 
     @classmethod
     def open(cls, path: Path, row_bytes: int, vectors: Mapping[str, object], token: str) -> Self:
-        """The file of an earlier run.
-
-        Raises:
-            CheckpointError: it is missing, foreign, or of another algorithm.
-        """
+        """The file of an earlier run."""
         try:
             descriptor = os.open(path, os.O_RDWR)
         except OSError as error:
@@ -107,11 +100,7 @@ class MemoryFile:
         return self._bytes[start : start + self._row_bytes]
 
     def grow(self, rows: int) -> None:
-        """Room for so many rows at least.
-
-        Raises:
-            FileWriteError: the disk is full.
-        """
+        """Room for so many rows at least."""
         if rows <= self.rows:
             return
         rows = max(rows, FIRST_ROWS, self.rows + self.rows // 4)
@@ -132,11 +121,7 @@ class MemoryFile:
         return zlib.crc32(self.row(index).numpy().data)
 
     def verify(self, checksums: Mapping[int, int]) -> None:
-        """A check of rows against their checksums.
-
-        Raises:
-            CheckpointError: a row is missing or was changed.
-        """
+        """A check of rows against their checksums."""
         for index, expected in checksums.items():
             if not 0 <= index < self.rows:
                 raise unusable(self._path, "it is cut short")
@@ -144,11 +129,7 @@ class MemoryFile:
                 raise unusable(self._path, "its checksum does not match")
 
     def sync(self) -> None:
-        """A wait until every row is on the disk.
-
-        Raises:
-            FileWriteError: the disk does not take it.
-        """
+        """A wait until every row is on the disk."""
         try:
             os.fsync(self._descriptor)
         except OSError as error:

@@ -36,11 +36,7 @@ class Packed:
 
     @classmethod
     def of(cls, federation: Federation) -> "Packed":
-        """A federation, packed, with its training samples as inputs.
-
-        Raises:
-            InvalidSimulation: its model or client update cannot be sent to another process.
-        """
+        """A federation, packed, with its training samples as inputs."""
         here = federation.on(torch.device("cpu"))
         packer = _Packer()
         for own in loaded_files():  # another process could not import them

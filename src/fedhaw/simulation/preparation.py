@@ -49,11 +49,7 @@ def dataset_of(settings: FederationSettings) -> Dataset:
 def shared_out(
     settings: FederationSettings, dataset: Dataset
 ) -> tuple[Dataset, list[NDArray[np.int64]]]:
-    """The data as the clients hold them, and who holds which of the training samples.
-
-    Raises:
-        FedhawError: there are too few samples, or the split cannot be made.
-    """
+    """The data as the clients hold them, and who holds which of the training samples."""
     samples = settings["train_samples"]
     if samples is not None:
         dataset = beginning(dataset, samples)

@@ -20,11 +20,7 @@ from fedhaw.simulation.stand_ins import LastModels
 
 
 def snapshot(progress: Progress, config: Mapping[str, object], layout: Layout) -> dict[str, Part]:
-    """Everything that a run needs to go on; nothing is copied where models live on the CPU.
-
-    Raises:
-        CheckpointError: the rule's state cannot be stored.
-    """
+    """Everything that a run needs to go on; nothing is copied where models live on the CPU."""
     state = pack_state(progress.state)
     values = {item.name: getattr(progress.state, item.name) for item in fields(progress.state)}
     run = {
