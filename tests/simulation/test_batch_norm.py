@@ -9,17 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedhaw import (
-    FedAdp,
-    FedAvg,
-    FedHAW,
-    FedhawError,
-    FedHyperG,
-    FedLAW,
-    FedLWS,
-    History,
-    Round,
-)
+from fedhaw import FedAdp, FedAvg, FedHAW, FedhawError, FedHyperG, FedLAW, FedLWS, History, Round
 from fedhaw.data import Dataset, from_arrays
 
 Simulate = Callable[..., History]

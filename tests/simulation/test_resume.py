@@ -15,13 +15,7 @@ import pytest
 from tests.checkpoints import first_format
 from tests.simulation.every_rule import RULES, same, without_times
 
-from fedhaw import (
-    FedAvg,
-    FedHAW,
-    FedhawError,
-    Round,
-    simulate,
-)
+from fedhaw import FedAvg, FedHAW, FedhawError, Round, simulate
 from fedhaw.data import Dataset
 from fedhaw.history import History, HistoryError, RoundRecord, parse
 from fedhaw.rules.base import Client

@@ -8,14 +8,7 @@ from tests.simulation.every_rule import RULES, same, without_times
 from torch import Tensor, nn
 
 import fedhaw
-from fedhaw import (
-    BurstyUplink,
-    FedAvg,
-    FedHAW,
-    FedhawError,
-    LetterUplink,
-    Round,
-)
+from fedhaw import BurstyUplink, FedAvg, FedHAW, FedhawError, LetterUplink, Round
 from fedhaw.clients import LocalUpdate
 from fedhaw.data import Dataset, from_arrays
 from fedhaw.history import History, RoundRecord

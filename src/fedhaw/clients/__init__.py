@@ -13,14 +13,7 @@ from fedhaw.clients.feddyn import FedDyn
 from fedhaw.clients.fednova import FedNova
 from fedhaw.clients.own_function import ClientFunction
 from fedhaw.clients.randomness import client_generator, client_seed
-from fedhaw.clients.registry import (
-    UPDATES,
-    ClientUpdate,
-    algorithm_of,
-    by_name,
-    named,
-    steps_of,
-)
+from fedhaw.clients.registry import UPDATES, ClientUpdate, algorithm_of, by_name, named, steps_of
 from fedhaw.clients.scaffold import SCAFFOLD
 from fedhaw.clients.trainer import Trainer
 from fedhaw.clients.update import InvalidUpdate, LocalUpdate

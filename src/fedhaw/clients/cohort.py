@@ -13,13 +13,7 @@ from itertools import accumulate, groupby
 import torch
 from torch import Tensor, nn
 
-from fedhaw.clients.algorithm import (
-    ClientAlgorithm,
-    ClientResult,
-    ClientRound,
-    Trained,
-    Vectors,
-)
+from fedhaw.clients.algorithm import ClientAlgorithm, ClientResult, ClientRound, Trained, Vectors
 from fedhaw.clients.optimiser import Optimiser
 from fedhaw.clients.randomness import client_generator
 from fedhaw.clients.update import LocalUpdate

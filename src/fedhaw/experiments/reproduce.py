@@ -27,14 +27,7 @@ from fedhaw.experiments.sweep import run_sweep
 from fedhaw.experiments.verdict import FLOOR, Verdict, verdict
 from fedhaw.files import write_text
 from fedhaw.history import History, HistoryError
-from fedhaw.reports import (
-    Column,
-    Spread,
-    Table,
-    to_latex,
-    to_markdown,
-    write_report,
-)
+from fedhaw.reports import Column, Spread, Table, to_latex, to_markdown, write_report
 from fedhaw.reports.metrics import ACCURACY, measured
 
 

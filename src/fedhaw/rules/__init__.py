@@ -1,14 +1,7 @@
 """The server rules: K client models in, one global model out."""
 
 from fedhaw.rules.adaptive import FedAdagrad, FedAdam, FedYogi
-from fedhaw.rules.base import (
-    InvalidClientModel,
-    InvalidRound,
-    InvalidRule,
-    Round,
-    Rule,
-    State,
-)
+from fedhaw.rules.base import InvalidClientModel, InvalidRound, InvalidRule, Round, Rule, State
 from fedhaw.rules.clipped import Clipped
 from fedhaw.rules.fedadp import FedAdp
 from fedhaw.rules.fedau import FedAU
@@ -31,12 +24,7 @@ from fedhaw.rules.median import Median
 from fedhaw.rules.mifa import MIFA
 from fedhaw.rules.private import Privacy, Private
 from fedhaw.rules.rfa import RFA
-from fedhaw.rules.storage import (
-    load_state,
-    pack_state,
-    save_state,
-    unpack_state,
-)
+from fedhaw.rules.storage import load_state, pack_state, save_state, unpack_state
 from fedhaw.rules.trimmed_mean import TrimmedMean
 
 __all__ = [

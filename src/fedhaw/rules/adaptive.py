@@ -20,14 +20,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import (
-    Array,
-    LastRound,
-    Needs,
-    Round,
-    check_number,
-    namespace,
-)
+from fedhaw.rules.base import Array, LastRound, Needs, Round, check_number, namespace
 from fedhaw.rules.blocks import each, vector_blocks
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.memory import vector_like

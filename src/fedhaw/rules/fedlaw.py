@@ -25,15 +25,7 @@ import numpy as np
 
 from fedhaw.errors import shown
 from fedhaw.listing import listed
-from fedhaw.rules.base import (
-    Array,
-    InvalidRule,
-    LastRound,
-    Metrics,
-    Round,
-    Vector,
-    check_number,
-)
+from fedhaw.rules.base import Array, InvalidRule, LastRound, Metrics, Round, Vector, check_number
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import combine, inner, like, softmax, to_vector
 from fedhaw.spellings import also_spelt

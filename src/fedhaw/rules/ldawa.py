@@ -15,15 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import (
-    Array,
-    InvalidRound,
-    LastRound,
-    Metrics,
-    Round,
-    Vector,
-    namespace,
-)
+from fedhaw.rules.base import Array, InvalidRound, LastRound, Metrics, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.passes import angular_distances, combine, gram
 from fedhaw.rules.updates import equal_weights

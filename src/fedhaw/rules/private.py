@@ -36,15 +36,7 @@ from typing import Any
 import numpy as np
 
 from fedhaw.rules.accounting import epsilon_of, require_accountant
-from fedhaw.rules.base import (
-    Array,
-    Client,
-    InvalidRule,
-    Metrics,
-    Round,
-    Rule,
-    check_number,
-)
+from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Rule, check_number
 from fedhaw.rules.guards import refusing_other_states, unchanged
 from fedhaw.rules.passes import blend, like, update_products
 from fedhaw.rules.updates import mean_update
