@@ -22,8 +22,7 @@ def report(
     out: Annotated[Path | None, flag.option("Where to write; by default the first folder.")] = None,
     title: Annotated[str | None, flag.option("Above everything.")] = None,
     notice: Annotated[
-        str | None,
-        flag.option("What every reader must know; stands in every table and picture."),
+        str | None, flag.option("What every reader must know; stands in every table and picture.")
     ] = None,
     target: flag.Target = None,
     keep: Annotated[

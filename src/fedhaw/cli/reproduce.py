@@ -96,8 +96,7 @@ def reproduce(
         ),
     ] = Path("fedhaw-runs/reproduce"),
     kept: Annotated[
-        Path | None,
-        flag.option("Folder of kept histories to make the tables of; nothing is run."),
+        Path | None, flag.option("Folder of kept histories to make the tables of; nothing is run.")
     ] = None,
     as_json: flag.Json = False,
 ) -> None:

@@ -39,8 +39,7 @@ class ScaledInputs(NamedTuple):
 def scaled(dataset: Dataset, input_scale: InputScale = "matched") -> ScaledInputs:
     """Both parts of a data set as float32, images channels-first."""
     return ScaledInputs(
-        scaled_part(dataset, "train", input_scale),
-        scaled_part(dataset, "test", input_scale),
+        scaled_part(dataset, "train", input_scale), scaled_part(dataset, "test", input_scale)
     )
 
 

@@ -81,10 +81,7 @@ class ReproducePlan:
         runs = self.conditions.runs(self.out)
         folder = runs / f"{table.data}-{self.conditions.size}" / place / own
         return Job(
-            f"{table.data} {place} {own}",
-            recipe.with_(seed=seed),
-            folder / f"seed-{seed}",
-            name,
+            f"{table.data} {place} {own}", recipe.with_(seed=seed), folder / f"seed-{seed}", name
         )
 
 

@@ -35,19 +35,12 @@ def models_of(current: Round) -> Models:
 
 
 def assembled(
-    w: Array,
-    W: Array,
-    shares: Vector,
-    current: Round,
-    reference: Tensor | None,
+    w: Array, W: Array, shares: Vector, current: Round, reference: Tensor | None
 ) -> Models:
     """`w` (P,), `W` (K, P) and `shares` (K,) with the round's layers, where `reference` lives."""
     models = tensor(W, reference)
     return Models(
-        w=tensor(w, models),
-        W=models,
-        shares=summing_to_one(shares, models),
-        layers=current.layers,
+        w=tensor(w, models), W=models, shares=summing_to_one(shares, models), layers=current.layers
     )
 
 

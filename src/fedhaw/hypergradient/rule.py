@@ -121,9 +121,7 @@ class HypergradientRule:
 
     @torch.no_grad()
     def aggregate(
-        self,
-        state: HypergradientState,
-        current: Round,
+        self, state: HypergradientState, current: Round
     ) -> tuple[Array, HypergradientState]:
         """The next global model, (P,), and the coefficients that made it."""
         if current.nothing_arrived:
@@ -161,11 +159,7 @@ class HypergradientRule:
         )
 
     @torch.no_grad()
-    def hypergradients(
-        self,
-        state: HypergradientState,
-        current: Round,
-    ) -> dict[str, Vector]:
+    def hypergradients(self, state: HypergradientState, current: Round) -> dict[str, Vector]:
         """Derivatives of the loss at w with respect to the coefficients with a rate above 0.
 
         Returns:
@@ -206,10 +200,7 @@ class HypergradientRule:
         return pushed / self.eta
 
     def _stepped(
-        self,
-        past: HypergradientState,
-        state: HypergradientState,
-        current: Round,
+        self, past: HypergradientState, state: HypergradientState, current: Round
     ) -> tuple[HypergradientState, str | None]:
         """A step of all coefficients or of none; those of clients are the past round's."""
         new = state.at(state.clients)
@@ -226,11 +217,7 @@ class HypergradientRule:
             new[name] = np.where(beyond, np.clip(value, low, high), value)
         return state.with_values(state.clients, new), None
 
-    def _with_newcomers(
-        self,
-        state: HypergradientState,
-        current: Round,
-    ) -> HypergradientState:
+    def _with_newcomers(self, state: HypergradientState, current: Round) -> HypergradientState:
         """The state with coefficients for every client of the round; unchanged if none joins."""
         values, joins = state.at(current.clients), False
         for name, joining in per_client(self.start).items():
@@ -261,10 +248,7 @@ class HypergradientRule:
         return result.to(models.W.dtype)
 
     def _recorded_weights(
-        self,
-        state: HypergradientState,
-        models: Models,
-        current: Round,
+        self, state: HypergradientState, models: Models, current: Round
     ) -> Vector:
         if self.weights is None:
             return current.shares

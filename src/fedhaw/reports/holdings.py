@@ -55,8 +55,7 @@ def draw_holdings(
     clients, classes = table.shape
     # A Figure without pyplot: no global state, no display, safe in a worker.
     figure = Figure(
-        figsize=(2.5 + 0.28 * min(classes, 60), 1.4 + 0.28 * min(clients, 60)),
-        layout="constrained",
+        figsize=(2.5 + 0.28 * min(classes, 60), 1.4 + 0.28 * min(clients, 60)), layout="constrained"
     )
     _draw(table, figure.add_subplot(), title)
     ending = Path(target).suffix.lstrip(".") or "png"

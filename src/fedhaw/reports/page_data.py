@@ -19,9 +19,7 @@ from fedhaw.reports.thinning import MOST_ROUNDS, telling_rounds, telling_rounds_
 MOST_CLIENTS = 60
 """Lines in one panel of clients; beyond that, the clients with most data are drawn."""
 
-REMARKS = {
-    LOST.key: "Uploads that did not arrive; the server went on with the model it had sent.",
-}
+REMARKS = {LOST.key: "Uploads that did not arrive; the server went on with the model it had sent."}
 
 
 def page_data(comparison: Comparison) -> dict[str, Any]:

@@ -71,9 +71,7 @@ def unchanged(current: Round) -> Array:
 
 
 def aggregate_surviving(
-    rule: Rule[S],
-    state: S,
-    current: Round,
+    rule: Rule[S], state: S, current: Round
 ) -> tuple[Array, S, dict[Client, str]]:
     """An aggregation in which clients whose models the rule refuses count as lost.
 

@@ -16,11 +16,7 @@ Updates: TypeAlias = Mapping[Client, NDArray[np.generic]]
 
 
 def renewed(
-    known: Updates,
-    current: Round,
-    heard: NDArray[np.bool_],
-    of_new: Vector,
-    of_known: Vector,
+    known: Updates, current: Round, heard: NDArray[np.bool_], of_new: Vector, of_known: Vector
 ) -> tuple[Updates, Vector]:
     """The updates, renewed for the clients that were heard, and the sum of what changes by it.
 
