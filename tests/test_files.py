@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedhaw.files import FileWriteError, unwritable, write_text
+from fedhaw.files import FileWriteError, write_text, writing
 
 
 def test_a_folder_in_the_way_is_not_a_lack_of_space(tmp_path: Path) -> None:
@@ -19,4 +19,5 @@ def test_a_folder_in_the_way_is_not_a_lack_of_space(tmp_path: Path) -> None:
     [(errno.ENOSPC, "free some space"), (errno.EACCES, "right to write"), (errno.EIO, "another")],
 )
 def test_the_advice_fits_the_reason(number: int, advice: str) -> None:
-    assert advice in str(unwritable(Path("x"), OSError(number, "reason")))
+    with pytest.raises(FileWriteError, match=advice), writing(Path("x")):
+        raise OSError(number, "reason")

@@ -41,20 +41,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     The data is flushed to disk before the rename, so after a power cut `path` holds either the old
     or the new content. Missing parent folders are made.
     """
-    if not is_path(path):
-        raise FileWriteError(
-            f"{shortened(repr(path))} cannot be the path of a file; choose another."
-        )
+    _check(path)
     target = Path(path)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        _flush_to_disk(temporary, os.O_RDWR)  # Windows flushes only what may be written
-        temporary.replace(target)
-        _flush_folder_to_disk(target.parent)
-    except OSError as error:
-        raise unwritable(target, error) from error
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            _flush_to_disk(temporary, os.O_RDWR)  # Windows flushes only what may be written
+            temporary.replace(target)
+            _flush_folder_to_disk(target.parent)
     finally:
         # Where the folder itself is wrong, the sentence above must not be lost to this.
         with suppress(OSError):
@@ -76,11 +72,9 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """A context in which nobody else holds the lock of this name; an empty file remains."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
-    except (OSError, ValueError) as error:
-        raise unwritable(path, error) from error
     with file:
         lock(file, path)
         yield
@@ -101,10 +95,34 @@ def lock(file: IO[bytes], path: Path) -> None:
         return
 
 
-def unwritable(path: Path, error: OSError | ValueError) -> FileWriteError:
-    """The sentence to raise when the system says that `path` cannot be written."""
-    reason = getattr(error, "strerror", None) or error
-    match getattr(error, "errno", None):
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A block that writes to `path`: what the system says against it becomes one sentence."""
+    _check(path)
+    try:
+        yield
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def allocate(descriptor: int, length: int) -> None:
+    """Room on the disk for a file that is going to be mapped, found now and not when it is used."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, length)  # a mapping that finds none ends the process
+    else:
+        os.ftruncate(descriptor, length)
+
+
+def _check(path: str | os.PathLike[str]) -> None:
+    if not is_path(path):
+        raise FileWriteError(
+            f"{shortened(repr(path))} cannot be the path of a file; choose another."
+        )
+
+
+def _unwritable(path: Path, error: OSError) -> FileWriteError:
+    reason = error.strerror or error
+    match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
             advice = "free some space or choose another folder"
         case errno.EACCES | errno.EPERM | errno.EROFS:

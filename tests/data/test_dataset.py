@@ -26,7 +26,6 @@ def test_images_stay_bytes_and_features_become_float32() -> None:
     assert kinds == ["uint8", "uint8", "float32"]
     shapes = [data.input_shape for data in (grey, colour, features)]
     assert shapes == [(1, 5, 4), (3, 5, 4), (7,)]
-    assert [data.is_images for data in (grey, colour, features)] == [True, True, False]
     assert grey.y_train.dtype == np.int64
     assert grey.classes == 3
     assert "6 training and 6 test samples" in repr(grey)

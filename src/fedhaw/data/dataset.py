@@ -57,20 +57,14 @@ class Dataset:
     whole_labels: Labels | None = None
 
     @property
-    def is_images(self) -> bool:
-        """Whether samples are images rather than feature vectors."""
-        return self.x_train.ndim > 2
-
-    @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one sample as a network sees it: (C, H, W) for an image, (F,) for features."""
-        shape = self.x_train.shape[1:]
-        match shape:
+        match self.x_train.shape[1:]:
             case (height, width):
                 return (1, height, width)
             case (height, width, channels):
                 return (channels, height, width)
-            case _:
+            case shape:
                 return shape
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +18,6 @@ from fedhaw.data.tars import members, opened
 ENDINGS = (".jpg", ".jpeg", ".png")
 FORMATS = ("JPEG", "PNG")
 """Only these decoders are offered a file; Pillow has some forty, each a door."""
-
-
-class ImageStore(Protocol):
-    """Somewhere images are kept."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Every image's path within the store, with forward slashes, sorted."""
-        ...
-
-    def read(self, name: str) -> bytes:
-        """The bytes of one image file."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +32,7 @@ class ImageFolder:
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Every image's path within the folder, sorted."""
+        """Every image's path within the folder, with forward slashes, sorted."""
         return sorted(
             path.relative_to(self.folder).as_posix()
             for path in self.folder.rglob("*")
@@ -104,6 +91,9 @@ class ImageTar:
         if len(content) != length:
             raise DataError(f"{self.path} ends within {name}; replace it by a fresh copy.")
         return content
+
+
+ImageStore: TypeAlias = ImageFolder | ImageTar
 
 
 @dataclass(frozen=True, eq=False)

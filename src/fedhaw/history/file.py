@@ -7,12 +7,12 @@ last line without its newline was cut short by a crash and does not count.
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
-from fedhaw.files import is_path, lock, unwritable
+from fedhaw.files import is_path, lock, writing
 from fedhaw.history.errors import HistoryError
 from fedhaw.history.lines import decode, encode, has_checksum
 from fedhaw.history.records import EndRecord, Record, RoundRecord, RunRecord
@@ -185,12 +185,10 @@ class HistoryFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             # Unbuffered: of a line that did not fit on the disk nothing must linger.
             self._file = path.open("ab", buffering=0)
-        except (OSError, ValueError) as error:
-            raise unwritable(path, error) from error
         try:
             lock(self._file, path)
         except BaseException:
@@ -199,13 +197,13 @@ class HistoryFile:
 
     def cut(self, end: int) -> None:
         """The first `end` bytes stay, and the rest goes."""
-        self._write(lambda: os.ftruncate(self._file.fileno(), end))
+        with writing(self.path):
+            os.ftruncate(self._file.fileno(), end)
 
     def append(self, record: Record) -> None:
         """One line more, at once and whole, or not at all."""
         line = memoryview(encode(record))
-
-        def write() -> None:
+        with writing(self.path):
             end, done = os.fstat(self._file.fileno()).st_size, 0
             try:
                 while done < len(line):
@@ -213,8 +211,6 @@ class HistoryFile:
             except OSError:
                 os.ftruncate(self._file.fileno(), end)
                 raise
-
-        self._write(write)
 
     def lengthen(self, before: RunRecord, now: RunRecord) -> RunRecord:
         """What the run is from now on: a line more where it is to have other rounds than it said.
@@ -231,14 +227,9 @@ class HistoryFile:
 
     def sync(self) -> None:
         """A wait until everything is on the disk."""
-        self._write(lambda: os.fsync(self._file.fileno()))
+        with writing(self.path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """The end of writing; file and lock are let go."""
         self._file.close()
-
-    def _write(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except OSError as error:
-            raise unwritable(self.path, error) from error

@@ -17,7 +17,7 @@ float64 NumPy arrays wherever the models live.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -202,7 +202,7 @@ class Rule(Protocol[S]):
         """
 
 
-R = TypeVar("R", bound=Rule[Any])
+R = TypeVar("R")
 
 
 def suited(rule: R, client_update: object) -> R:

@@ -10,7 +10,6 @@ so is their file.
 """
 
 import mmap
-import os
 import tempfile
 from collections import deque
 from weakref import WeakValueDictionary
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedhaw.errors import FedhawError
+from fedhaw.files import allocate
 from fedhaw.rules.memory import Lease
 
 _WORTH_MAPPING = 1 << 20
@@ -83,11 +83,7 @@ def _mapped(rows: int, size: int) -> NDArray[np.uint8]:
     """(rows, size) bytes of a new file."""
     try:
         with tempfile.TemporaryFile() as file:
-            if hasattr(os, "posix_fallocate"):
-                # A mapped file that finds the disk full later would end the process.
-                os.posix_fallocate(file.fileno(), 0, rows * size)
-            else:
-                file.truncate(rows * size)
+            allocate(file.fileno(), rows * size)
             memory = mmap.mmap(file.fileno(), rows * size)
     except OSError as error:
         raise NoRoomForRows(

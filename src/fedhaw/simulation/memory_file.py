@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedhaw.checkpoints import CheckpointError
-from fedhaw.files import unwritable
+from fedhaw.files import allocate, writing
 
 FORMAT, VERSION = "fedhaw-client-memory", 1
 HEADER = mmap.PAGESIZE
@@ -54,7 +54,7 @@ class MemoryFile:
             "vectors": vectors,
         }  # fmt: skip
         place = path or Path(tempfile.gettempdir())
-        try:
+        with writing(place):
             if path is None:
                 with tempfile.TemporaryFile() as file:
                     descriptor = os.dup(file.fileno())
@@ -64,8 +64,6 @@ class MemoryFile:
                 path.unlink(missing_ok=True)
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
             os.pwrite(descriptor, json.dumps(facts).encode().ljust(HEADER), 0)
-        except OSError as error:
-            raise unwritable(place, error) from error
         return cls(descriptor, place, row_bytes, token)
 
     @classmethod
@@ -104,15 +102,8 @@ class MemoryFile:
         if rows <= self.rows:
             return
         rows = max(rows, FIRST_ROWS, self.rows + self.rows // 4)
-        length = HEADER + rows * self._row_bytes
-        try:
-            if hasattr(os, "posix_fallocate"):
-                # A mapped file that finds the disk full later would end the process.
-                os.posix_fallocate(self._descriptor, 0, length)
-            else:
-                os.ftruncate(self._descriptor, length)
-        except OSError as error:
-            raise unwritable(self._path, error) from error
+        with writing(self._path):
+            allocate(self._descriptor, HEADER + rows * self._row_bytes)
         self.rows = rows
         self._map()
 
@@ -130,10 +121,8 @@ class MemoryFile:
 
     def sync(self) -> None:
         """A wait until every row is on the disk."""
-        try:
+        with writing(self._path):
             os.fsync(self._descriptor)
-        except OSError as error:
-            raise unwritable(self._path, error) from error
 
     def close(self) -> None:
         """The release of the file; windows onto its rows stay good."""

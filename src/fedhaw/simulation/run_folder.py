@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedhaw.checkpoints import CheckpointError, CheckpointStore, Part, Parts
 from fedhaw.description import differences
-from fedhaw.files import unwritable
+from fedhaw.files import writing
 from fedhaw.history import (
     FILE_NAME,
     Content,
@@ -90,10 +90,8 @@ class RunFolder:
     def _begin(self, run: RunRecord) -> None:
         self._checkpoints.remove()
         self._checkpoints.remove_leftovers()
-        try:
+        with writing(self.memories):
             self.memories.unlink(missing_ok=True)
-        except OSError as error:
-            raise unwritable(self.memories, error) from error
         self._history.cut(0)
         self._history.append(run)
         self.run, self.finished = run, False
