@@ -120,7 +120,7 @@ def changes(theirs: Mapping[str, object], ours: Mapping[str, object]) -> dict[st
     number of rounds may differ, and a run of the first version may go on with settings that it did
     not have.
     """
-    old, new = _flat(theirs), _flat(ours)
+    old, new = flat(theirs), flat(ours)
     return {
         name: (_printed(old, name), _printed(new, name))
         for name in dict.fromkeys([*old, *new])
@@ -128,19 +128,20 @@ def changes(theirs: Mapping[str, object], ours: Mapping[str, object]) -> dict[st
     }
 
 
-def _flat(description: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
+def flat(description: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """The fields of a description, and those within them, which are named with a dot."""
+    found: dict[str, object] = {}
     for name, value in description.items():
         if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{name}."))
+            found.update(flat(value, f"{prefix}{name}."))
         else:
-            flat[prefix + name] = value
-    return flat
+            found[prefix + name] = value
+    return found
 
 
-def _printed(flat: Mapping[str, object], name: str) -> str:
-    if name in flat:
-        return repr(flat[name])
+def _printed(description: Mapping[str, object], name: str) -> str:
+    if name in description:
+        return repr(description[name])
     return "1" if name.rpartition(".")[2] == "version" else NOT_SET  # see `version`
 
 

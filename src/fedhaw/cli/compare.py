@@ -14,18 +14,13 @@ if TYPE_CHECKING:
     from fedhaw.experiments.recipe import Recipe, RuleChoice
     from fedhaw.reports import Comparison
 
-EXAMPLES = """Examples:
-
-  fedhaw compare
-
-  fedhaw compare --rules fedavg,fedhaw --loss-rate 0.8 --seeds 3
-
-  fedhaw compare --data mnist --data-dir data --alpha 0.1 --rounds 200 --out mnist-01
-
-  fedhaw compare --data my-images.npz --model cnn --eta 0.05 --json
-
-  fedhaw compare --rules fedavg,my_rule.py:MyRule --rule-option myrule.beta=0.5
-"""
+EXAMPLES = flag.examples(
+    "fedhaw compare",
+    "fedhaw compare --rules fedavg,fedhaw --loss-rate 0.8 --seeds 3",
+    "fedhaw compare --data mnist --data-dir data --alpha 0.1 --rounds 200 --out mnist-01",
+    "fedhaw compare --data my-images.npz --model cnn --eta 0.05 --json",
+    "fedhaw compare --rules fedavg,my_rule.py:MyRule --rule-option myrule.beta=0.5",
+)
 
 DEFAULT_RULES = ",".join((*OF_THE_LETTER, DEFAULT))
 

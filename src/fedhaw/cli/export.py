@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-EXAMPLES = """Examples:
+from fedhaw.cli.options import examples
 
-  fedhaw run --out trial && fedhaw export trial model.safetensors
-
-  fedhaw export deployed/checkpoint.safetensors model.safetensors
-
-  python -c "from safetensors.torch import load_file; print(load_file('model.safetensors').keys())"
-"""
+EXAMPLES = examples(
+    "fedhaw run --out trial && fedhaw export trial model.safetensors",
+    "fedhaw export deployed/checkpoint.safetensors model.safetensors",
+    'python -c "from safetensors.torch import load_file; '
+    "print(load_file('model.safetensors').keys())\"",
+)
 
 
 def export(

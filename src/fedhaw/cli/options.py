@@ -50,6 +50,11 @@ def option(text: str, panel: str = OUTPUT, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, **{"show_default": False, **more})
 
 
+def examples(*commands: str) -> str:
+    """The end of a command's help; without a gap, the lines would be set as one paragraph."""
+    return "\n\n  ".join(("Examples:", *commands))
+
+
 Out = Annotated[
     Path | None,
     option(

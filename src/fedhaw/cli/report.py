@@ -7,12 +7,10 @@ import typer
 
 from fedhaw.cli import options as flag
 
-EXAMPLES = """Examples:
-
-  fedhaw report fedhaw-runs/compare-mnist-5k-1234abcd
-
-  fedhaw report run-a run-b --out a-and-b --title "Two runs"
-"""
+EXAMPLES = flag.examples(
+    "fedhaw report fedhaw-runs/compare-mnist-5k-1234abcd",
+    'fedhaw report run-a run-b --out a-and-b --title "Two runs"',
+)
 
 
 def report(

@@ -19,22 +19,15 @@ if TYPE_CHECKING:
     Done: TypeAlias = tuple[list[tuple[Table, tuple[Path, ...]]], dict[str, object]]
     """The tables that were made, each with its files, and the same for a script."""
 
-EXAMPLES = """Examples:
-
-  fedhaw reproduce heterogeneous --data mnist --data-dir data --seeds 3
-
-  fedhaw reproduce errors --data cifar10 --data-dir data --scale small
-
-  fedhaw reproduce server-time
-
-  fedhaw reproduce all --device cuda --out letter
-
-  fedhaw reproduce no-tuning --data mnist-5k --scale small
-
-  fedhaw reproduce any-client --data-dir data --scale small
-
-  fedhaw reproduce any-client --scale small --kept docs/reproduction
-"""
+EXAMPLES = flag.examples(
+    "fedhaw reproduce heterogeneous --data mnist --data-dir data --seeds 3",
+    "fedhaw reproduce errors --data cifar10 --data-dir data --scale small",
+    "fedhaw reproduce server-time",
+    "fedhaw reproduce all --device cuda --out letter",
+    "fedhaw reproduce no-tuning --data mnist-5k --scale small",
+    "fedhaw reproduce any-client --data-dir data --scale small",
+    "fedhaw reproduce any-client --scale small --kept docs/reproduction",
+)
 
 Name = TypeVar("Name", bound=str)
 

@@ -4,18 +4,14 @@ from typing import Annotated
 
 import typer
 
-from fedhaw.cli.options import Json, complete_rules
+from fedhaw.cli.options import Json, complete_rules, examples
 
-EXAMPLES = """Examples:
-
-  fedhaw rules                every rule in one line, with its options
-
-  fedhaw rules fedhaw         equations, options and reference of one rule
-
-  fedhaw rules my_rule.py:MyRule    the same of your own
-
-  fedhaw rules --json         the same for a script
-"""
+EXAMPLES = examples(
+    "fedhaw rules                every rule in one line, with its options",
+    "fedhaw rules fedhaw         equations, options and reference of one rule",
+    "fedhaw rules my_rule.py:MyRule    the same of your own",
+    "fedhaw rules --json         the same for a script",
+)
 
 
 def rules(

@@ -14,18 +14,14 @@ if TYPE_CHECKING:
     from fedhaw.experiments.job import Job
     from fedhaw.reports import Comparison
 
-EXAMPLES = """Examples:
-
-  fedhaw run --rule fedhaw --rounds 100
-
-  fedhaw run recipe.toml --seed 3 --out run-3
-
-  fedhaw run --rule fedlws --rule-option beta=0.03 --rule-option clip=[0.01,0.2]
-
-  fedhaw run --rule my_rule.py:MyRule --rule-option beta=0.5
-
-  fedhaw run --split dirichlet --clients 100 --cohort 10 --uplink bursty --loss-rate 0.3 --burst 5
-"""
+EXAMPLES = flag.examples(
+    "fedhaw run --rule fedhaw --rounds 100",
+    "fedhaw run recipe.toml --seed 3 --out run-3",
+    "fedhaw run --rule fedlws --rule-option beta=0.03 --rule-option clip=[0.01,0.2]",
+    "fedhaw run --rule my_rule.py:MyRule --rule-option beta=0.5",
+    "fedhaw run --split dirichlet --clients 100 --cohort 10 --uplink bursty --loss-rate 0.3 "
+    "--burst 5",
+)
 
 
 @flag.with_settings(*SETTINGS)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedhaw.cli.options import examples
 from fedhaw.errors import FedhawError, importing, shortened
 
 if TYPE_CHECKING:
@@ -14,12 +15,10 @@ if TYPE_CHECKING:
 
     from fedhaw.reports.live import LivePage
 
-EXAMPLES = """Examples:
-
-  fedhaw watch fedhaw-runs
-
-  fedhaw watch monday tuesday --port 9000
-"""
+EXAMPLES = examples(
+    "fedhaw watch fedhaw-runs",
+    "fedhaw watch monday tuesday --port 9000",
+)
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 

@@ -130,25 +130,15 @@ def any_client(
 ) -> AnyClientResult:
     """A run of what has not finished yet; the tables are written at the end.
 
-    Args:
-        plan: what is run.
-        watch: is told what happens.
-        sharing: how many at a time, and where; by default as many as are fastest.
+    Args and errors are those of `run_sweep`, with a plan in place of its jobs.
     """
     if plan.conditions.kept is None:
         run_sweep(plan.jobs, watch, sharing)
-    accuracy = np.array(
-        [
-            [
-                [
-                    [_accuracy(plan, plan.job(client, rule, rate, seed)) for seed in plan.seeds]
-                    for rule in RULES
-                ]
-                for client in CLIENTS
-            ]
-            for rate in LOSS_RATES
-        ]
-    )
+    read = [
+        [_accuracy(plan, plan.job(client, rule, rate, seed)) for seed in plan.seeds]
+        for rate, client, rule in product(LOSS_RATES, CLIENTS, RULES)
+    ]
+    accuracy = np.reshape(read, (len(LOSS_RATES), len(CLIENTS), len(RULES), -1, MOMENTS))
     tables = tuple(_table(plan, rate, accuracy[i]) for i, rate in enumerate(LOSS_RATES))
     paths = tuple(
         path

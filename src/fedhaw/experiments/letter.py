@@ -146,18 +146,11 @@ def with_rule(recipe: Recipe, data: DataName, rule: str) -> Recipe:
 
 def letter_table(name: TableName, data: DataName, conditions: LetterConditions) -> LetterTable:
     """The cells of one table for one data set."""
-    _check("table", name, TABLE_NAMES)
-    _check("data set", data, DATA_NAMES)
-    _check("scale", conditions.size, RUN_SIZES)
-    builders = {
-        "heterogeneous": _heterogeneous,
-        "errors": _errors,
-        "fedprox": _fedprox,
-        "figure": _figure,
-    }
+    check_known("table", name, TABLE_NAMES)
+    check_known("data set", data, DATA_NAMES)
+    check_known("scale", conditions.size, RUN_SIZES)
     table = letter()[name]
-    base = base_recipe(data, conditions)
-    plain = builders[name](table, data, base)
+    plain = (_fedprox if name == "fedprox" else _cells)(name, data, base_recipe(data, conditions))
     shown = letter()["settings"][data]["title"]
     return LetterTable(
         name=name,
@@ -168,23 +161,28 @@ def letter_table(name: TableName, data: DataName, conditions: LetterConditions) 
     )
 
 
-def _heterogeneous(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
-    for rule, numbers in _with_default(table[data]):
-        for alpha, number in zip(table["alphas"], numbers, strict=True):
-            recipe = with_rule(base.with_(alpha=alpha), data, rule)
-            yield _cell(title_of(rule), f"D_alpha {alpha:g}", recipe, number)
+def _cells(name: TableName, data: DataName, base: Recipe) -> Iterator[LetterCell]:
+    """A row a rule, and a column a D_alpha or, at one D_alpha, a p_e."""
+    table = letter()[name]
+    published: dict[str, list[float]] = table.get(data, {})
+    if name == "heterogeneous":
+        columns = {f"D_alpha {alpha:g}": {"alpha": alpha} for alpha in table["alphas"]}
+    else:
+        rates = table["loss_rates"] if name == "errors" else [table["loss_rate"]]
+        columns = {f"p_e = {p:g}": {"alpha": table["alpha"], "loss_rate": p} for p in rates}
+    if name == "figure":  # its numbers stand in the table of errors
+        errors = letter()["errors"]
+        column = errors["loss_rates"].index(table["loss_rate"])
+        published = {rule: [errors[data][rule][column]] for rule in table["rules"]}
+    for rule, numbers in _with_default(published):
+        for (column, changes), number in zip(columns.items(), numbers, strict=True):
+            recipe = with_rule(base.with_(**changes), data, rule)
+            yield _cell(title_of(rule), column, recipe, number)
 
 
-def _errors(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
-    for rule, numbers in _with_default(table[data]):
-        for loss_rate, number in zip(table["loss_rates"], numbers, strict=True):
-            lossy = base.with_(alpha=table["alpha"], loss_rate=loss_rate)
-            recipe = with_rule(lossy, data, rule)
-            yield _cell(title_of(rule), f"p_e = {loss_rate:g}", recipe, number)
-
-
-def _fedprox(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
-    plain = base.settings["client_update"]
+def _fedprox(name: TableName, data: DataName, base: Recipe) -> Iterator[LetterCell]:
+    """A row a rule over clients of FedProx, and a column a moment of the run."""
+    table, plain = letter()[name], base.settings["client_update"]
     update = "fedprox" if plain == "sgd" else f"fedprox+{plain}"
     for rule, numbers in _with_default(table[data]):
         lossy = base.with_(alpha=table["alpha"], loss_rate=table["loss_rate"], client_update=update)
@@ -192,15 +190,6 @@ def _fedprox(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[Le
         for i, number in enumerate(numbers, start=1):
             t = max(i * recipe.settings["rounds"] // table["checkpoints"] - 1, 0)
             yield replace(_cell(PROX_ROWS[rule], f"t{i} = {t}", recipe, number), round_index=t)
-
-
-def _figure(table: dict[str, Any], data: DataName, base: Recipe) -> Iterator[LetterCell]:
-    published = letter()["errors"]
-    column = published["loss_rates"].index(table["loss_rate"])
-    for rule, numbers in _with_default({rule: published[data][rule] for rule in table["rules"]}):
-        lossy = base.with_(alpha=table["alpha"], loss_rate=table["loss_rate"])
-        recipe = with_rule(lossy, data, rule)
-        yield _cell(title_of(rule), f"p_e = {table['loss_rate']:g}", recipe, numbers[column])
 
 
 def _with_default(
@@ -239,6 +228,7 @@ def _on_input_scales(
             )
 
 
-def _check(what: str, value: str, known: Sequence[str]) -> None:
+def check_known(what: str, value: str, known: Sequence[str]) -> None:
+    """A check of a name: one that is not known is refused."""
     if value not in known:
         raise RecipeError(f"There is no {what} {shown(value)}; choose from {', '.join(known)}.")

@@ -15,10 +15,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedhaw.errors import shown
 from fedhaw.experiments.job import Event, Job, Watch
-from fedhaw.experiments.letter import RUN_SIZES, RunSize
-from fedhaw.experiments.recipe import Recipe, RecipeError
+from fedhaw.experiments.letter import RUN_SIZES, RunSize, check_known
+from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.running import load_data
 from fedhaw.experiments.scores import CellScores, Scores
 from fedhaw.experiments.sharing import Sharing
@@ -91,15 +90,9 @@ class NoTuningPlan:
     changes: tuple[tuple[str, object], ...] = ()
 
     def __post_init__(self) -> None:
-        for what, given, known in (
-            ("data set", self.data, data_names()),
-            ("scale", (self.size,), RUN_SIZES),
-        ):
-            for name in given:
-                if name not in known:
-                    raise RecipeError(
-                        f"There is no {what} {shown(name)}; choose from {_list(known)}."
-                    )
+        check_known("scale", self.size, RUN_SIZES)
+        for name in self.data:
+            check_known("data set", name, data_names())
 
     @property
     def cells(self) -> tuple[TuningCell, ...]:
@@ -293,12 +286,13 @@ def _write(plan: NoTuningPlan, done: list[CellScores], rates: dict[str, float]) 
     notice, missing = plan.notice, len(plan.cells) - len(done)
     if missing:
         notice += f" {missing} of {len(plan.cells)} cells are still missing."
+    grid = ", ".join(f"{rate:g}" for rate in everything["grid"])
     slow = ", ".join(
         f"{titles[name]} with at most {most} seeds because it is slow"
         for name, most in everything["most_seeds"].items()
     )
     notes = (
-        f"Runs: {slow}; FedHAW's best of a grid has the eta_gamma of {_list(everything['grid'])} "
+        f"Runs: {slow}; FedHAW's best of a grid has the eta_gamma of {grid} "
         "with the best test accuracy at the end on the cell's first seed, which is then counted "
         "as well: hindsight that no user has.",
     )
@@ -310,10 +304,3 @@ def _write(plan: NoTuningPlan, done: list[CellScores], rates: dict[str, float]) 
         for path in write_table(plan.out / f"no-tuning-{which}{plan.size}-{name}", table)
     )
     return NoTuningResult((cells, overall), standings, dict(rates), notice, paths)
-
-
-def _list(values: Any) -> str:
-    return ", ".join(f"{value:g}" if isinstance(value, float) else value for value in values)
-
-
-__all__ = ["NoTuningPlan", "NoTuningResult", "TuningCell", "data_names", "evidence", "no_tuning"]

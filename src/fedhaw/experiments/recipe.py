@@ -200,14 +200,3 @@ def read_recipe(path: str | os.PathLike[str], **changes: object) -> Recipe:
     """
     values = {**read_recipe_values(path), **changes}
     return Recipe.of(values, lambda key: f"{key} in {path}", str(path))
-
-
-__all__ = [
-    "KEYS",
-    "Recipe",
-    "RecipeError",
-    "RuleChoice",
-    "UnknownRule",
-    "read_recipe",
-    "read_recipe_values",
-]

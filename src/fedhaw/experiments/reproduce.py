@@ -25,9 +25,8 @@ from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.sharing import Sharing
 from fedhaw.experiments.sweep import run_sweep
 from fedhaw.experiments.verdict import FLOOR, Verdict, verdict
-from fedhaw.files import write_text
 from fedhaw.history import History, HistoryError
-from fedhaw.reports import Column, Spread, Table, to_latex, to_markdown, write_report
+from fedhaw.reports import Column, Spread, Table, write_report, write_table
 from fedhaw.reports.metrics import ACCURACY, measured
 
 
@@ -195,15 +194,7 @@ def _write(plan: ReproducePlan, table: LetterTable) -> Reproduction:
     found = (_result(plan, table, cell, histories) for cell in table.cells)
     results = tuple(r for r in found if r.ours.seeds or plan.conditions.kept is None)
     base = plan.out / f"{table.name}-{table.data}-{plan.conditions.size}"
-    shown = _shown(table, notice, results)
-    contents = {
-        base.with_name(f"{base.name}.md"): to_markdown(shown),
-        base.with_name(f"{base.name}.tex"): to_latex(shown),
-        base.with_name(f"{base.name}.csv"): _csv(results, notice),
-    }
-    for path, content in contents.items():
-        write_text(path, content)
-    paths = tuple(contents)
+    paths = write_table(base, _shown(table, notice, results), _csv(results, notice))
     if table.name == "figure":
         # The runs whose own input scale is the one reported; the others repeat FedLAW's.
         recipes = {c.recipe.fingerprint(): c.recipe for c in table.cells if _is_own_scale(c)}

@@ -4,7 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedhaw.history import History, Json
+from fedhaw.description import flat
+from fedhaw.history import History
 from fedhaw.rules.registry import RULES, title_of
 from fedhaw.settings import SETTINGS, of_today
 
@@ -45,11 +46,13 @@ def sort_key(rule: str, label: str) -> tuple[int, str]:
 
 def settings(run: History) -> dict[str, str]:
     """The run's description and its rule's hyper-parameters, flat, as text."""
-    flat: dict[str, str] = {}
     described = {**of_today(run.run.config), "rule": dict(run.run.rule)}
     described.pop("name", None)
-    _flatten(described, "", flat)
-    return flat
+    return {
+        key: f"{value:g}" if isinstance(value, float) else str(value)
+        for key, value in flat(described).items()
+        if value is not None
+    }
 
 
 def readable(run: History) -> dict[str, str]:
@@ -106,11 +109,3 @@ def _by_folder(label: str, runs: list[History]) -> dict[str, list[History]]:
             for run, parts in zip(runs, folders, strict=True)
         }
     return dict(groups)
-
-
-def _flatten(value: Json, prefix: str, into: dict[str, str]) -> None:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            _flatten(inner, f"{prefix}.{key}" if prefix else str(key), into)
-    elif value is not None:
-        into[prefix] = f"{value:g}" if isinstance(value, float) else str(value)

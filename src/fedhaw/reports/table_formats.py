@@ -143,13 +143,13 @@ def to_text(table: Table, width: int | None = None) -> str:
     return "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n"
 
 
-def write_table(base: Path, table: Table) -> tuple[Path, ...]:
-    """The files of a table: BASE.md, BASE.csv and BASE.tex.
+def write_table(base: Path, table: Table, rows: str | None = None) -> tuple[Path, ...]:
+    """The files of a table: BASE.md, BASE.csv (of `rows`, if that is given) and BASE.tex.
 
     Raises:
         FileWriteError: one of them cannot be written.
     """
-    written = {"md": to_markdown(table), "csv": to_csv(table), "tex": to_latex(table)}
+    written = {"md": to_markdown(table), "csv": rows or to_csv(table), "tex": to_latex(table)}
     paths = tuple(base.with_name(f"{base.name}.{ending}") for ending in written)
     for path, text in zip(paths, written.values(), strict=True):
         write_text(path, text)
