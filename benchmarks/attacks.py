@@ -143,6 +143,12 @@ class Attack:
     from_the_start: bool = False
 
 
+def boaster(factor: float) -> Attack:
+    """A client that says it has far more data than anybody, behaves, and turns later."""
+    turning = times(lambda since: 1 if since < BEGIN else factor, 1e12)
+    return Attack(ONE, turning, from_the_start=True)
+
+
 ATTACKS = {
     "nobody": Attack(),
     "times -1": Attack(ONE, times(-1)),
@@ -159,9 +165,7 @@ ATTACKS = {
     "noise, five times as long": Attack(ONE, changed(noise)),
     "an old model": Attack(ONE, old_model()),
     "1e12 examples, no update": Attack(ONE, times(0, 1e12), from_the_start=True),
-    "1e12 examples, times -1 later": Attack(
-        ONE, times(lambda since: 1 if since < BEGIN else -1, 1e12), from_the_start=True
-    ),
+    **{f"1e12 examples, times {factor} later": boaster(factor) for factor in (-1, -2, -9, 4)},
     "1e12 examples, times -1": Attack(ONE, times(-1, 1e12)),
     "1e12 examples, times -10": Attack(ONE, times(-10, 1e12)),
     "flipped labels": Attack(ONE, flips=True),

@@ -67,6 +67,13 @@ def test_who_has_more_data_may_go_further_but_not_by_its_own_word_alone() -> Non
     assert list(LengthGuard().judge(lengths | {0: 101.0}, examples | {0: 1e12})[0]) == [0]
 
 
+def test_a_claim_of_data_that_gives_weight_gives_no_manifold_length() -> None:
+    examples = {0: 20.0, 1: 10.0, 2: 10.0, 3: 10.0}
+    for length, names in ((10.9, []), (11.1, [0])):
+        lengths = {0: length, 1: 1.0, 2: 1.0, 3: 1.0}
+        assert list(LengthGuard().judge(lengths, examples)[0]) == names
+
+
 def test_a_federation_that_takes_longer_steps_from_now_on_goes_on() -> None:
     guard = LengthGuard()
     for _ in range(9):

@@ -87,3 +87,16 @@ def test_a_long_run_of_the_default_keeps_what_it_has_learnt() -> None:
         engine="sequential", evaluate_every=10, length_limit=0,
     )  # fmt: skip
     assert np.nanmin(history.accuracy[50:]) > 0.88
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.1])
+def test_where_all_are_honest_the_guards_change_no_bit(alpha: float) -> None:
+    """Neither the limit on lengths nor trust, which has judged by the end."""
+    settings: dict[str, Any] = {
+        "data": "mnist-5k", "alpha": alpha, "eta": 0.02, "rounds": 22, "evaluate_every": 22,
+    }  # fmt: skip
+    guarded = fedhaw.simulate(fedhaw.FedHAWAuto(), **settings)
+    free = fedhaw.simulate(fedhaw.FedHAWAuto(without="trust"), length_limit=0, **settings)
+    assert len(guarded.records[-1].metrics["likeness"]) == 10
+    assert free.records[-1].metrics["likeness"] == {}
+    np.testing.assert_array_equal(guarded.model, free.model)

@@ -3,12 +3,13 @@
 A client's number of examples is its own word, and its weight. With N_k what it says, over the
 clients of a round,
 
-    counted_k = min(N_k, limit median_j N_j, most, sum_{j != k} N_j / 3)
+    counted_k = min(N_k, limit median_j N_j, most, sum_{j != k} N_j / 5)
 
-so that nobody weighs more than `limit` times as much as a middling client, nor more than a quarter
-of all, whatever it says: not in one round, and not for good where a rule remembers what it began
-with. Two clients are no majority: a median says something from three on, and a quarter of all is
-much only where there are more than a few (`MANY`).
+so that nobody weighs more than `limit` times as much as a middling client, nor more than a sixth of
+all, whatever it says: not in one round, and not for good where a rule remembers what it began with.
+A client that behaves and then lies is seen when it has done harm, and with a quarter of all it did
+much (docs/threat-model.md). Two clients are no majority: a median says something from three on, and
+a sixth of all is much only where there are more than a few (`MANY`).
 
 Who suddenly says more than twice of what it said before is believed when it has said so for
 `PATIENCE` rounds (`believed`): data do not double overnight, and by then its updates have shown
@@ -25,9 +26,9 @@ from fedhaw.rules.lengths import MAJORITY
 LIMIT = 10.0
 
 MANY = 7
-"""Clients from which on none may weigh more than a quarter of all: fewer are a few each."""
+"""Clients from which on none may weigh more than a sixth of all: fewer are a fifth each, or more."""
 
-QUARTER = 3.0
+OTHERS = 5.0
 """How many times as much as one client all others weigh, at least."""
 
 SUDDEN, PATIENCE = 2.0, 20
@@ -67,7 +68,7 @@ class ExamplesLimit:
         counted = {client: min(claim, most) for client, claim in claims.items()}
         if self.times and len(above_zero) >= MANY:
             total = sum(counted.values())
-            counted = {c: min(n, (total - n) / QUARTER) for c, n in counted.items()}
+            counted = {c: min(n, (total - n) / OTHERS) for c, n in counted.items()}
         events = [
             f"client {client} says it has {claim:.6g} examples; {counted[client]:.6g} count"
             for client, claim in claims.items()

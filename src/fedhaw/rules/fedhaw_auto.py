@@ -202,8 +202,9 @@ def _shortening(current: Round, squares: Vector) -> Vector:
     if np.count_nonzero(moved) < MAJORITY or not np.isfinite(lengths).all():
         return np.ones(len(lengths))
     usual = np.median(lengths[moved])
-    # A client with more data takes more steps and may go further.
-    allowed = LONG * usual * np.clip(examples / np.median(examples[moved]), 1.0, LIMIT)
+    # A client with more data takes more steps and may go further (`lengths`).
+    more_data = examples / np.median(examples[moved])
+    allowed = usual * np.clip(LONG + more_data - 1.0, LONG, LONG * LIMIT)
     factors: Vector = np.where(moved & (lengths > allowed), usual / np.maximum(lengths, usual), 1.0)
     return factors
 

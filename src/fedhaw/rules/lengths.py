@@ -6,15 +6,16 @@ model. No rule can mend that afterwards, so such an upload is refused before a r
 Delta_k = w_k - w, over the uploads that arrived,
 
     usual     = max(median_j |Delta_j|, median of the medians of recent rounds)
-    allowed_k = limit usual min(max(1, N_k / median_j N_j), limit)
+    allowed_k = min(limit + max(1, N_k / median_j N_j) - 1, limit^2) usual
     refused   : |Delta_k| > allowed_k
 
-A client with more data takes more steps and may go further; but how much data it has is its own
-word, so that helps it no more than `limit` times. Updates of length 0 say nothing about lengths and
-count in no median. Two clients are no majority: in a round of one or two only recent rounds say
-what is usual, and before there are any nobody is refused. Where a whole round was refused, the
-oldest of the recent rounds is forgotten, so that a federation whose clients all begin to take
-longer steps goes on after a few rounds.
+A client with more data takes more steps and may go further, by as much as it has more. How much it
+has is its own word on Flower, and gives it weight, too: so it may not go `limit` times as far as
+that, and `limit`^2 times as far as is usual in no case. Updates of length 0 say nothing about
+lengths and count in no median. Two clients are no majority: in a round of one or two only recent
+rounds say what is usual, and before there are any nobody is refused. Where a whole round was
+refused, the oldest of the recent rounds is forgotten, so that a federation whose clients all begin
+to take longer steps goes on after a few rounds.
 """
 
 import math
@@ -78,10 +79,11 @@ class LengthGuard:
         typical = median_low([n for n in examples.values() if n > 0] or [1.0])
         refused: dict[C, str] = {}
         for client, length in lengths.items():
-            more_data = min(max(1.0, examples[client] / typical), self.limit)
+            more_data = max(1.0, examples[client] / typical)
+            allowed = min(self.limit + more_data - 1.0, self.limit**2)
             if length == math.inf:
                 refused[client] = "the update is not finite, or too long to be measured"
-            elif usual is not None and length > self.limit * usual * more_data:
+            elif usual is not None and length > allowed * usual:
                 refused[client] = f"the update is {length / usual:.2g} times as long as usual"
         taken = [length for client, length in lengths.items() if client not in refused]
         return refused, replace(self, recent=self._remembered(taken, bool(refused)))
