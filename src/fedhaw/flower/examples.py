@@ -26,7 +26,7 @@ from fedhaw.rules.lengths import MAJORITY
 LIMIT = 10.0
 
 MANY = 7
-"""Clients from which on none may weigh more than a sixth of all: fewer are a fifth each, or more."""
+"""Clients from which on none may weigh more than a sixth of all: fewer are a sixth or more."""
 
 OTHERS = 5.0
 """How many times as much as one client all others weigh, at least."""
