@@ -115,15 +115,16 @@ def test_where_all_are_honest_the_guards_change_no_bit(
     flower: SimpleNamespace, arrays: ArrayRecord
 ) -> None:
     grid = flower.Grid({n: flower.moving(str(n), 0.1 + n / 100, 10 + n) for n in range(8)})
-    models = []
-    for rule, limits in (
-        (fedhaw.FedHAWAuto(), {}),
-        (fedhaw.FedHAWAuto(without="trust"), {"length_limit": 0, "examples_limit": 0}),
-    ):
-        strategy = RuleStrategy(rule, fraction_evaluate=0.0, **limits)
-        models.append(strategy.start(grid, arrays, num_rounds=22).arrays)
-    for name, array in models[0].items():
-        assert array.data == models[1][name].data
+    free = fedhaw.FedHAWAuto(without="trust")
+    guarded, unguarded = (
+        strategy.start(grid, arrays, num_rounds=22).arrays
+        for strategy in (
+            RuleStrategy(fraction_evaluate=0.0),
+            RuleStrategy(free, fraction_evaluate=0.0, length_limit=0, examples_limit=0),
+        )
+    )
+    for name, array in guarded.items():
+        assert array.data == unguarded[name].data
 
 
 def test_who_suddenly_has_far_more_data_is_believed_after_a_while(

@@ -97,6 +97,5 @@ def test_where_all_are_honest_the_guards_change_no_bit(alpha: float) -> None:
     }  # fmt: skip
     guarded = fedhaw.simulate(fedhaw.FedHAWAuto(), **settings)
     free = fedhaw.simulate(fedhaw.FedHAWAuto(without="trust"), length_limit=0, **settings)
-    assert len(guarded.records[-1].metrics["likeness"]) == 10
-    assert free.records[-1].metrics["likeness"] == {}
+    assert [bool(run.records[-1].metrics["likeness"]) for run in (guarded, free)] == [True, False]
     np.testing.assert_array_equal(guarded.model, free.model)
