@@ -234,3 +234,22 @@ def test_the_library_below_has_the_same_defaults() -> None:
     assert isinstance(proximal, LocalUpdate)
     assert proximal.proximal == plain["mu"]
     assert plain["clients"] == DEFAULT_CLIENTS
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"eta": 0.0}, {"momentum": 0.99995}, {"batch": 10**10}], ids=lambda wrong: str(*wrong)
+)
+def test_an_update_that_is_an_object_has_the_same_limits(wrong: dict[str, Any]) -> None:
+    ((name, value),) = wrong.items()
+    sentence = re.escape(f"is {value}; it must be {SETTINGS[name].allowed}.")
+    with pytest.raises(InvalidSetting, match=f"^{name} of client_update {sentence}$"):
+        fedhaw.simulate(fedhaw.FedAvg(), client_update=fedhaw.LocalUpdate(**wrong))
+
+
+@pytest.mark.parametrize("name", ["checkpoint_every", "length_limit", "seed"])
+def test_what_flower_has_too_has_the_same_limits_there(name: str) -> None:
+    strategy: Any = pytest.importorskip("fedhaw.flower").RuleStrategy
+    for value in outside(SETTINGS[name]):
+        sentence = re.escape(f"{name} is {value}; it must be {SETTINGS[name].allowed}.")
+        with pytest.raises(InvalidSetting, match=f"^{sentence}$"):
+            strategy(**{name: value})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from fedhaw.flower.cohort import TooFew
-from fedhaw.settings import InvalidSetting
+from fedhaw.settings import SETTINGS, InvalidSetting
 from fedhaw.uplink import Uplink
 
 
@@ -51,13 +51,13 @@ class StrategySettings:
             "late_rounds",
             "forget_after",
             "stop_when_lost",
-            "seed",
         ):
             if getattr(self, name) < 0:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be 0 or more.")
-        for name in ("checkpoint_every", "checkpoints_kept"):
-            if getattr(self, name) < 1:
-                raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be 1 or more.")
+        for name in ("seed", "checkpoint_every"):  # as in a simulation
+            SETTINGS[name].checked(getattr(self, name), name)
+        if self.checkpoints_kept < 1:
+            raise InvalidSetting(f"checkpoints_kept is {self.checkpoints_kept}; give 1 or more.")
         if self.resume_from is not None and (self.resume_from < 0 or self.checkpoint is None):
             raise InvalidSetting(
                 f"resume_from is {self.resume_from}; give a round that checkpoint= keeps, or 0 to "

@@ -40,7 +40,7 @@ from fedhaw.late import ROUNDS as LATE_ROUNDS
 from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
 from fedhaw.rules.base import suited
 from fedhaw.rules.private import Privacy, Private
-from fedhaw.settings import InvalidSetting
+from fedhaw.settings import SETTINGS, InvalidSetting
 from fedhaw.uplink import Uplink
 
 if TYPE_CHECKING:  # they need torch, which most servers do without
@@ -175,6 +175,7 @@ class RuleStrategy(Strategy):
         self.rule = protected(rule, clip, privacy)
         self.roster = Roster(bound=node_clients, doubts=examples_limit > 0)
         # Whether an update is refused for its length depends on the others': privacy forbids it.
+        SETTINGS["length_limit"].checked(length_limit, "length_limit")
         guard = LengthGuard(length_limit if privacy is None else 0)
         beside = beside_of(client_update, privacy)
         self._aggregator = Aggregator(self.rule, layer_of, statistics, guard, beside)

@@ -139,7 +139,7 @@ def _take_over_from_the_update(given: dict[str, object], place: Place) -> None:
     update = getattr(update, "steps", update)  # the steps below an algorithm
     for name, setting in SETTINGS.items():
         if setting.told_by == "client_update" and hasattr(update, name):
-            own = getattr(update, name)
+            own = setting.checked(getattr(update, name), f"{name} of {place('client_update')}")
             if given.get(name, own) != own:
                 raise InvalidSetting(
                     f"{place(name)} is {shown(given[name])}, but client_update says {own}; say it "
