@@ -1,6 +1,7 @@
 """How the runs of a sweep share the machine: who decides what, and what others get to see."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 import fedhaw.experiments.sharing as sharing_module
 import fedhaw.experiments.side_by_side as side_by_side
 from fedhaw import __version__
-from fedhaw.experiments.backends import ClusterError, cluster, processes
+from fedhaw.experiments.backends import ClusterError, cluster
 from fedhaw.experiments.compare import ComparePlan, compare
 from fedhaw.experiments.following import Following
 from fedhaw.experiments.job import Event, Job
@@ -106,16 +107,15 @@ def test_devices_are_handed_out_in_turn(monkeypatch: pytest.MonkeyPatch, tmp_pat
         handed.append((order.number, order.device))
         return side_by_side.Done(order.number, {})
 
-    def one_by_one(orders: Iterator[Any], at_once: int) -> Iterator[side_by_side.Done]:
-        for function, arguments, keywords in orders:
-            yield function(*arguments, **keywords)
+    @contextmanager
+    def one_by_one(arrays: Any) -> Iterator[Any]:
+        yield lambda function, calls: (function(*call) for call in calls)
 
     monkeypatch.setattr(side_by_side, "_work", pretend)
-    monkeypatch.setattr(side_by_side, "_results", one_by_one)
     for job in jobs:
         RecipeFolder(job.folder).claim(job.recipe, load_data(job.recipe))
     devices = ("cuda:0", "cuda:1")
-    side_by_side.run_side_by_side(jobs, [packed] * 6, processes(2), devices)
+    side_by_side.run_side_by_side(jobs, [packed] * 6, one_by_one, devices)
     assert handed == [(n, f"cuda:{n % 2}") for n in range(6)]
 
 

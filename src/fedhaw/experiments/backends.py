@@ -1,30 +1,37 @@
 """Where the runs of a sweep are computed: processes of this machine, or the workers of a cluster.
 
-All are backends of joblib, which hands out the runs. On a cluster one process computes one run at a
-time, however many threads its worker has: torch's generator belongs to the whole process.
+Processes and Dask's workers get their runs from joblib; Ray's from Ray, since joblib learns nothing
+of a run there before all have ended. On a cluster one process computes one run at a time, however
+many threads its worker has: torch's generator belongs to the whole process.
 """
 
 import logging
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TypeAlias
+from multiprocessing import resource_tracker as python_resource_tracker
+from typing import Any, TypeAlias
 
 import joblib
 import numpy as np
+from joblib.externals.loky.backend import resource_tracker
 from numpy.typing import NDArray
 
 from fedhaw.errors import FedhawError, importing, shown
+from fedhaw.simulation.engines.worker_process import deaf_to_interrupts
 
 PATIENCE = 30.0
 """Seconds that a cluster has to answer."""
 
 Arrays: TypeAlias = Sequence[NDArray[np.generic]]
-Backend: TypeAlias = Callable[[Arrays], AbstractContextManager[int]]
-"""(arrays that the runs share) -> a block in which joblib uses it; says how many runs at a time."""
+Compute: TypeAlias = Callable[[Callable[..., Any], Iterable[Sequence[Any]]], Generator[Any]]
+"""(a function, the arguments of each call) -> what the calls return, as they end."""
+Backend: TypeAlias = Callable[[Arrays], AbstractContextManager[Compute]]
+"""(arrays that the calls share) -> a block in which there is somebody to compute."""
 
 
 class ClusterError(FedhawError, RuntimeError):
@@ -35,7 +42,7 @@ def processes(at_once: int) -> Backend:
     """Processes of this machine, one core each; they end with this one, however it ends."""
 
     @contextmanager
-    def block(arrays: Arrays) -> Iterator[int]:
+    def block(arrays: Arrays) -> Iterator[Compute]:
         with joblib.parallel_config(
             backend="loky",
             n_jobs=at_once,
@@ -43,7 +50,7 @@ def processes(at_once: int) -> Backend:
             initializer=_start_process,
             initargs=(os.getpid(),),
         ):
-            yield at_once
+            yield _by_joblib(at_once)
 
     return block
 
@@ -59,14 +66,14 @@ def cluster(address: str, at_once: int | None = None) -> Backend:
     if kind == "dask" and place:
         return lambda arrays: _dask(place, arrays, at_once)
     if kind == "ray":
-        return lambda arrays: _ray(address if place else "auto", at_once)
+        return lambda arrays: _ray(address if place else "auto", arrays, at_once)
     raise ClusterError(
         f"The cluster is {shown(address)}; give dask://HOST:PORT, ray://HOST:PORT, or ray."
     )
 
 
 @contextmanager
-def _dask(place: str, arrays: Arrays, at_once: int | None) -> Iterator[int]:
+def _dask(place: str, arrays: Arrays, at_once: int | None) -> Iterator[Compute]:
     with importing("A Dask cluster", "cluster", ClusterError):
         from distributed import Client
     try:
@@ -87,24 +94,78 @@ def _dask(place: str, arrays: Arrays, at_once: int | None) -> Iterator[int]:
         # Every worker has the arrays: whichever dies, another can go on.
         shared = list({id(array): array for array in arrays}.values())
         with joblib.parallel_config(backend="dask", client=client, scatter=shared):
-            yield at_once or workers
+            yield _by_joblib(at_once or workers)
+
+
+def _by_joblib(at_once: int) -> Compute:
+    def compute(function: Callable[..., Any], calls: Iterable[Sequence[Any]]) -> Generator[Any]:
+        # A call at a time for each worker: a run takes long, and its turn is shown as its start.
+        parallel = joblib.Parallel(
+            return_as="generator_unordered", pre_dispatch=at_once, batch_size=1, mmap_mode="c"
+        )
+        # Starting a tracker of resources, loky's or Python's, makes the thread hear again: so they
+        # come first, lest the first worker hears of Ctrl-C while it is importing.
+        if hasattr(signal, "pthread_sigmask"):
+            resource_tracker.ensure_running()
+            python_resource_tracker.ensure_running()
+        with deaf_to_interrupts():
+            results: Generator[Any] = parallel(joblib.delayed(function)(*call) for call in calls)
+        return results
+
+    return compute
 
 
 @contextmanager
-def _ray(address: str, at_once: int | None) -> Iterator[int]:
+def _ray(address: str, arrays: Arrays, at_once: int | None) -> Iterator[Compute]:
     with importing("A Ray cluster", "ray", ClusterError):
         import ray
-        from ray.util.joblib import register_ray
     try:
-        ray.init(address=address, ignore_reinit_error=True)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ClusterError(
-            f"No Ray cluster answers at {address} ({error}); start one with: ray start --head."
+            f"No Ray cluster answers at {address}; start one with: ray start --head."
         ) from error
-    register_ray()
-    cores = at_once or int(ray.cluster_resources().get("CPU", 1))
-    with joblib.parallel_config(backend="ray", n_jobs=cores):
-        yield cores
+    try:
+        cores = at_once or int(ray.cluster_resources().get("CPU", 1))
+        stored = {id(array): ray.put(array) for array in arrays}
+        yield lambda function, calls: _by_ray(function, calls, stored, cores)
+    finally:
+        ray.shutdown()
+
+
+def _by_ray(
+    function: Callable[..., Any],
+    calls: Iterable[Sequence[Any]],
+    stored: dict[int, Any],
+    at_once: int,
+) -> Generator[Any]:
+    import ray
+
+    task = ray.remote(num_cpus=1)(function)
+    under_way: list[Any] = []
+
+    def next_result() -> Any:
+        ended, under_way[:] = ray.wait(under_way)
+        try:
+            return ray.get(ended[0])
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.RayError as error:
+            raise ClusterError(
+                f"The Ray cluster gave a run up ({type(error).__name__}); what is done is kept: "
+                "run the same command again."
+            ) from error
+
+    try:
+        for call in calls:
+            under_way.append(task.remote(*(stored.get(id(given), given) for given in call)))
+            if len(under_way) == at_once:
+                yield next_result()
+        while under_way:
+            yield next_result()
+    finally:
+        for unfinished in under_way:
+            ray.cancel(unfinished, force=True)
 
 
 def _start_process(parent: int) -> None:

@@ -8,21 +8,17 @@ its own, begins with what it was sent, and sends back what it wrote.
 """
 
 import logging
-import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import cycle
-from multiprocessing import resource_tracker as python_resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import joblib
 import numpy as np
 import torch
-from joblib.externals.loky.backend import resource_tracker
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from numpy.typing import NDArray
 
@@ -38,7 +34,6 @@ from fedhaw.history import FILE_NAME, RoundRecord
 from fedhaw.models.threads import one_thread
 from fedhaw.names import blame
 from fedhaw.rules.threads import limit_cores
-from fedhaw.simulation.engines.worker_process import deaf_to_interrupts
 from fedhaw.simulation.packing import Packed, unpacked
 
 MOST_DEATHS = 2
@@ -111,7 +106,7 @@ def run_side_by_side(
         while waiting:
             turns = cycle(devices or [None])
 
-            def orders(turns: Iterator[str | None] = turns) -> Iterator[Any]:
+            def orders(turns: Iterator[str | None] = turns) -> Iterator[tuple[Any, ...]]:
                 for number, job in list(waiting.items()):
                     following.started(job)
                     part = packed[number]
@@ -124,13 +119,13 @@ def run_side_by_side(
                         part.message,
                         __version__,
                     )
-                    yield joblib.delayed(_work)(order, *part.arrays)
+                    yield (order, *part.arrays)
 
             try:
-                with backend(shared) as at_once:
+                with backend(shared) as compute:
                     for job in waiting.values():  # now that somebody is there to compute them
                         RecipeFolder(job.folder).claim(job.recipe, load_data(job.recipe))
-                    with closing(_results(orders(), at_once)) as results:
+                    with closing(compute(_work, orders())) as results:
                         for done in results:
                             job = waiting.pop(done.number)
                             _write(job, done.files)
@@ -147,21 +142,6 @@ def run_side_by_side(
                     "A process that ran a part of the sweep was killed; the runs that were under "
                     "way go on from their last checkpoints."
                 )
-
-
-def _results(orders: Iterator[Any], at_once: int) -> Any:
-    """The runs as they finish."""
-    # An order at a time for each worker: a run takes long, and its turn is shown as its start.
-    parallel = joblib.Parallel(
-        return_as="generator_unordered", pre_dispatch=at_once, batch_size=1, mmap_mode="c"
-    )
-    # Starting a tracker of resources, loky's or Python's, makes the thread hear again: so they come
-    # first, lest the first worker hears of Ctrl-C while it is importing.
-    if hasattr(signal, "pthread_sigmask"):
-        resource_tracker.ensure_running()
-        python_resource_tracker.ensure_running()
-    with deaf_to_interrupts():
-        return parallel(orders)
 
 
 def _files(folder: Path) -> dict[str, bytes]:
