@@ -9,10 +9,17 @@ from flwr.app import ArrayRecord
 
 import fedhaw
 from fedhaw.flower import RuleStrategy
+from fedhaw.rules import Rule
+
+FEDAVG = fedhaw.FedAvg()
 
 
 def run(
-    flower: SimpleNamespace, arrays: ArrayRecord, gone: dict[int, set[int]], **settings: Any
+    flower: SimpleNamespace,
+    arrays: ArrayRecord,
+    gone: dict[int, set[int]],
+    rule: Rule[Any] = FEDAVG,
+    **settings: Any,
 ) -> tuple[RuleStrategy, Any]:
     """Four clients; `gone` says which nodes Flower no longer lists after a round."""
     nodes = {k: flower.moving(k, 0.1) for k in range(4)}
@@ -22,7 +29,7 @@ def run(
         if server_round in gone:
             grid.clients = {k: v for k, v in nodes.items() if k not in gone[server_round]}
 
-    strategy = RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0, **settings)
+    strategy = RuleStrategy(rule, fraction_evaluate=0.0, **settings)
     return strategy, strategy.start(grid, arrays, num_rounds=9, evaluate_fn=leave)
 
 
@@ -35,6 +42,16 @@ def test_it_is_lost_in_every_round_until_it_returns(
     assert all(record.weights["3"] == pytest.approx(0.25) for record in strategy.reports)
     absent = [result.train_metrics_clientapp[t]["clients-absent"] for t in range(1, 10)]
     assert absent == [0, 0, 1, 1, 1, 1, 1, 1, 0]
+
+
+def test_its_last_update_is_replayed_as_the_rule_says(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    strategy, _ = run(flower, arrays, {7: {3}}, fedhaw.FedHAWAuto())
+    assert strategy.state.absent == ("3",)
+    assert strategy.reports[-1].weights["3"] == pytest.approx(0.25)
+    forgetful, _ = run(flower, arrays, {2: {3}}, fedhaw.FedHAWAuto(), forget_after=3)
+    assert forgetful.state.absent == ()
 
 
 def test_it_is_forgotten_in_the_end(flower: SimpleNamespace, arrays: ArrayRecord) -> None:

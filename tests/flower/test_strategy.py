@@ -1,5 +1,6 @@
 """RuleStrategy on a grid in memory: one run, seen from outside."""
 
+import cProfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from numpy.typing import NDArray
 
 import fedhaw
-from fedhaw.flower import InvalidSetting, NoNodes, RuleStrategy, array_proxy
+from fedhaw.flower import InvalidSetting, NoNodes, RuleStrategy, array_proxy, cohort
 from fedhaw.rules import Round, Rule
 
 
@@ -287,6 +288,39 @@ def test_too_few_nodes_may_go_on_without_the_others(
         strategy.start(flower.Grid({1: flower.moving(0, 0.1)}), arrays, num_rounds=1)
     assert strategy.cohorts[0] == ("0",)
     assert "Only 1 of the 5 nodes" in caplog.text
+
+
+def test_a_round_that_waits_for_nodes_says_so_once_a_minute(
+    flower: SimpleNamespace,
+    arrays: ArrayRecord,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(cohort, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    grid = flower.Grid({1: flower.moving(0, 0.1)})
+    with caplog.at_level("INFO", "flwr.fedhaw"), pytest.raises(NoNodes, match="1 of the 5 nodes"):
+        RuleStrategy(min_available_nodes=5, nodes_timeout=200.0).start(grid, arrays)
+    assert caplog.text.count("Waiting for nodes: 1 of 5 are there.") == 4
+    assert now == pytest.approx(200, abs=1)
+
+
+def test_the_work_of_a_round_grows_with_the_nodes_and_not_with_their_square(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    def calls(nodes: int) -> int:
+        """How many functions two rounds call."""
+        grid = flower.Grid({n: flower.moving(n, 0.1) for n in range(nodes)})
+        strategy, profile = RuleStrategy(fedhaw.FedAvg(), roll_call=True), cProfile.Profile()
+        profile.runcall(strategy.start, grid, arrays, num_rounds=2)
+        return sum(entry.callcount for entry in profile.getstats())
+
+    assert calls(200) < 2.2 * calls(100)
 
 
 def test_who_is_only_awaited_at_the_start_is_not_needed(
