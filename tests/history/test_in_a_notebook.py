@@ -2,13 +2,14 @@
 
 import sys
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedhaw import History, HistoryError, MissingExtra
-from fedhaw.history import ClientFacts, RoundRecord, RunRecord
+from fedhaw.history import ClientFacts, Learnt, RoundRecord, RunRecord
 
 
 @pytest.fixture
@@ -52,6 +53,20 @@ def test_a_row_a_round_and_client(history: History) -> None:
     assert frame.loc[(1, "1"), "lost"] == "uplink"
     assert np.isnan(frame.loc[(1, "1"), "weight"])
     assert frame["weight"].groupby("round").sum().tolist() == [1.0, 1.0]
+
+
+def test_what_a_rule_calls_like_another_column_takes_nobodys_place(history: History) -> None:
+    learnt: dict[str, Learnt] = {"accuracy": 7.0, "lost": 8.0}
+    learnt |= {"weight": {"0": 9.0}, "trust": {"1": 10.0}}
+    record = replace(history.records[0], metrics=learnt)
+    frame = History(history.run, [record]).to_pandas()
+    assert (frame["accuracy"][0], frame["lost"][0]) == (0.5, 0)
+    assert (frame["rule/accuracy"][0], frame["rule/lost"][0]) == (7.0, 8.0)
+    by_client = History(history.run, [record]).to_pandas(by="client")
+    assert by_client["weight"].tolist() == [0.75, 0.25]
+    assert by_client.loc[(0, "0"), "rule/weight"] == 9.0
+    assert by_client.loc[(0, "1"), "trust"] == 10.0
+    assert np.isnan(by_client.loc[(0, "0"), "trust"])
 
 
 def test_another_kind_of_row_is_refused(history: History) -> None:

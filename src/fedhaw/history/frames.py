@@ -1,9 +1,9 @@
 """A history as pandas data frames: a row a round, or a row a round and client."""
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhaw.errors import importing
 from fedhaw.history.errors import HistoryError
@@ -25,35 +25,37 @@ def to_pandas(history: "History", by: Rows) -> "pd.DataFrame":
         return pd.DataFrame(_columns(history), index=pd.Index(history.rounds, name="round"))
     if by != "client":
         raise HistoryError(f'by is {by!r}; choose "round" or "client".')
-    names = ("round", "client", "weight", "lost", "training loss", "accuracy")
-    frame = pd.DataFrame(_client_rows(history), columns=list(names))
-    numbers = ["weight", "training loss", "accuracy"]
+    own = ("round", "client", "weight", "lost", "training loss", "accuracy")
+    learnt = [_learnt(name, own) for name in history.client_metrics]
+    frame = pd.DataFrame(_client_rows(history), columns=[*own, *learnt])
+    numbers = ["weight", "training loss", "accuracy", *learnt]
     return frame.astype(dict.fromkeys(numbers, np.float64)).set_index(["round", "client"])
 
 
 def _columns(history: "History") -> dict[str, object]:
     """By name, a number for each round; a list of L numbers becomes L columns, `name[l]`."""
-    columns: dict[str, object] = {**history.evaluation}
+    costs: dict[str, object] = {"lost": history.lost}
+    for place, keys in (("seconds", ("train", "aggregate", "evaluate")), ("bytes", ("up", "down"))):
+        for key in keys:
+            spent = [getattr(record, place).get(key) for record in history.records]
+            costs[f"{place}/{key}"] = np.array(spent, dtype=np.float64)
+    learnt: dict[str, object] = {}
     for name, values in history.metrics.items():
+        column = _learnt(name, {**history.evaluation, **costs})
         if values.ndim == 1:
-            columns[name] = values
+            learnt[column] = values
         else:
-            columns |= {f"{name}[{index}]": part for index, part in enumerate(values.T)}
-    columns["lost"] = history.lost
-    records = history.records
-    for key in ("train", "aggregate", "evaluate"):
-        columns[f"seconds/{key}"] = _numbers([record.seconds.get(key) for record in records])
-    for key in ("up", "down"):
-        columns[f"bytes/{key}"] = _numbers([record.bytes.get(key) for record in records])
-    return columns
+            learnt |= {f"{column}[{index}]": part for index, part in enumerate(values.T)}
+    return {**history.evaluation, **learnt, **costs}
 
 
-def _numbers(values: list[float | None] | list[int | None]) -> NDArray[np.float64]:
-    """(T,) NaN for what is missing."""
-    return np.array(values, dtype=np.float64)
+def _learnt(name: str, taken: Container[str]) -> str:
+    """The column of a rule's metric, which may be called like something else."""
+    return f"rule/{name}" if name in taken else name
 
 
 def _client_rows(history: "History") -> list[tuple[object, ...]]:
+    column_of = {client: column for column, client in enumerate(history.clients)}
     return [
         (
             record.round,
@@ -62,8 +64,9 @@ def _client_rows(history: "History") -> list[tuple[object, ...]]:
             record.lost.get(client),
             record.client_loss.get(client),
             record.client_accuracy.get(client),
+            *(values[t, column_of[client]] for values in history.client_metrics.values()),
         )
-        for record in history.records
+        for t, record in enumerate(history.records)
         for client in history.clients
         if client in record.weights or client in record.lost or client in record.client_loss
     ]

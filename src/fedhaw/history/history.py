@@ -176,8 +176,9 @@ class History:
             by: "round" for a row a round: what was measured and learnt by name (a list of L
                 numbers as L columns, `name[0]` and so on), `lost`, how many uploads were, and
                 seconds and bytes. "client" for a row for each round and each client that was
-                asked: its weight, why it was lost (None if it was not), its training loss, and the
-                new model's accuracy on its own samples.
+                asked: its weight, why it was lost (None if it was not), its training loss, the
+                new model's accuracy on its own samples, and what the rule learnt of it. What a
+                rule calls like another column is under `rule/`.
 
         Raises:
             MissingExtra: pandas is not installed.
