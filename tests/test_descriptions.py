@@ -46,6 +46,16 @@ def test_a_changed_option_of_any_kind_is_noticed(before: Any, now: Any) -> None:
     assert differences(describe(Options(now)), describe(Options(now))) == []
 
 
+def test_an_option_called_name_leaves_the_rules_own_name_alone() -> None:
+    @dataclass(frozen=True)
+    class Mine:
+        name: str = "blue"
+        version: str = "b"
+
+    assert describe(Mine()) == {"name": "mine", "name_": "blue", "version_": "b"}
+    assert differences(describe(Mine()), describe(Mine("red"))) == ["name_: 'blue' vs 'red'"]
+
+
 WORDS = ("median", "sgd", "adam", "literal", "sequential", "full", "gamma", "bfloat16", "trust")
 OTHERS = (True, False, 2, 3, 0.5, 0.25, -0.5, *WORDS, (0.02, 0.3), fedhaw.FedAvgM())
 

@@ -66,7 +66,9 @@ def describe(thing: object) -> Any:
     if is_dataclass(thing) and not isinstance(thing, type):
         compared = [item for item in fields(thing) if item.compare and not _unspoken(item, thing)]
         values = {item.name: describe(getattr(thing, item.name)) for item in compared}
-        return {"name": _class_name(thing), **version(type(thing)), **values}
+        # A field of a user's own may be called like these two.
+        own = {f"{name}_" if name in ("name", "version") else name: values[name] for name in values}
+        return {"name": _class_name(thing), **version(type(thing)), **own}
     if isinstance(thing, Sequence):
         if thing and all(map(callable, thing)):
             return f"{len(thing)} functions"

@@ -69,6 +69,12 @@ def test_what_a_rule_calls_like_another_column_takes_nobodys_place(history: Hist
     assert np.isnan(by_client.loc[(0, "0"), "trust"])
 
 
+def test_what_a_user_measures_takes_nobodys_place(history: History) -> None:
+    record = replace(history.records[1], evaluation={"accuracy": 0.5, "lost": 7.0})
+    frame = History(history.run, [record]).to_pandas()
+    assert (frame["lost"][0], frame["evaluation/lost"][0]) == (1, 7.0)
+
+
 def test_another_kind_of_row_is_refused(history: History) -> None:
     wrong: dict[str, Any] = {"by": "week"}
     with pytest.raises(HistoryError, match="choose"):

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedhaw.history import HistoryError
-from fedhaw.reports import Comparison, load
+from fedhaw.history import History, HistoryError, RoundRecord, RunRecord
+from fedhaw.reports import Comparison, compare, load
 from fedhaw.reports.metrics import BYTES_UP, LOST, SERVER
 
 Writer = Callable[..., Path]
@@ -56,6 +56,16 @@ def test_numbers_by_hand(tmp_path: Path) -> None:
     assert group.mean(SERVER).mean == 0.5
     assert group.mean(LOST).mean == 1.0
     assert group.total(BYTES_UP).mean == 300
+
+
+def test_what_a_user_measures_is_not_taken_for_what_was_lost() -> None:
+    measured = dict.fromkeys(("accuracy", "lost", "server", "client_loss"), 0.5)
+    run = RunRecord("fedavg", {"name": "fedavg"})
+    comparison = compare([History(run, [RoundRecord(0, measured)], finished=True)])
+    assert not comparison.loses_uploads
+    assert [metric.key for metric in comparison.measured] == list(measured)
+    assert len({metric.key for metric in comparison.metrics}) == len(comparison.metrics)
+    assert np.isnan(comparison.groups[0].mean(SERVER).mean)
 
 
 def test_one_seed_has_no_spread(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fedhaw.history import History
+from fedhaw.history import History, RoundRecord
 from fedhaw.reports import TensorBoardLog, TrackingError, write_tensorboard
+from fedhaw.reports.tensorboard import scalars
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 Writer = Callable[..., Path]
@@ -36,6 +37,18 @@ def test_a_finished_history_becomes_scalars(tmp_path: Path, write_history: Write
     # 2026-01-05T10:00:00Z, and then as long as the rounds took.
     assert 0 < accuracy[0].wall_time - 1767607200 < 1
     assert accuracy[4].wall_time - accuracy[0].wall_time > 1
+
+
+def test_what_is_called_alike_has_tags_of_its_own() -> None:
+    record = RoundRecord(
+        0, {"client_loss": 5.0}, {"lost_uploads": 6.0}, lost={"1": "uplink"}, client_loss={"0": 2.0}
+    )
+    assert scalars(record) == {
+        "lost_uploads": 1,
+        "client_loss": 2.0,
+        "evaluation/client_loss": 5.0,
+        "rule/lost_uploads": 6.0,
+    }
 
 
 def test_layers_have_a_tag_each(tmp_path: Path, write_history: Writer) -> None:

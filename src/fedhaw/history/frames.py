@@ -39,14 +39,18 @@ def _columns(history: "History") -> dict[str, object]:
         for key in keys:
             spent = [getattr(record, place).get(key) for record in history.records]
             costs[f"{place}/{key}"] = np.array(spent, dtype=np.float64)
+    measured = {
+        f"evaluation/{name}" if name in costs else name: values
+        for name, values in history.evaluation.items()
+    }
     learnt: dict[str, object] = {}
     for name, values in history.metrics.items():
-        column = _learnt(name, {**history.evaluation, **costs})
+        column = _learnt(name, {**measured, **costs})
         if values.ndim == 1:
             learnt[column] = values
         else:
             learnt |= {f"{column}[{index}]": part for index, part in enumerate(values.T)}
-    return {**history.evaluation, **learnt, **costs}
+    return {**measured, **learnt, **costs}
 
 
 def _learnt(name: str, taken: Container[str]) -> str:

@@ -178,7 +178,8 @@ class History:
                 seconds and bytes. "client" for a row for each round and each client that was
                 asked: its weight, why it was lost (None if it was not), its training loss, the
                 new model's accuracy on its own samples, and what the rule learnt of it. What a
-                rule calls like another column is under `rule/`.
+                rule calls like another column is under `rule/`, and an evaluation metric of a
+                user's under `evaluation/`.
 
         Raises:
             MissingExtra: pandas is not installed.

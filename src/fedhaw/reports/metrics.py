@@ -71,7 +71,7 @@ class Metric:
     """One number a round.
 
     Attributes:
-        key: its name in data files.
+        key: its name in data files. No evaluation metric of a user's own has a slash in it.
         title: its name for people.
         notation: how it is written.
         read: (T,) values of a run.
@@ -137,11 +137,17 @@ _TITLES: dict[str, tuple[str, Notation, Better]] = {
 
 ACCURACY = measured("accuracy")
 CLIENT_LOSS = Metric(
-    "client_loss", "Clients' training loss", PLAIN, lambda run: run.series(_client_loss), "lower"
+    "cost/client_loss",
+    "Clients' training loss",
+    PLAIN,
+    lambda run: run.series(_client_loss),
+    "lower",
 )
-LOST = Metric("lost", "Lost uploads", COUNT, lambda run: run.lost.astype(np.float64))
-SERVER = Metric("server", "Server time", MILLISECONDS, _recorded("seconds", "aggregate"), "lower")
-TRAIN = Metric("train", "Training time", SECONDS, _recorded("seconds", "train"), "lower")
-BYTES_UP = Metric("up", "Sent up", MEGABYTES, _recorded("bytes", "up"))
-BYTES_DOWN = Metric("down", "Sent down", MEGABYTES, _recorded("bytes", "down"))
+LOST = Metric("cost/lost", "Lost uploads", COUNT, lambda run: run.lost.astype(np.float64))
+SERVER = Metric(
+    "cost/server", "Server time", MILLISECONDS, _recorded("seconds", "aggregate"), "lower"
+)
+TRAIN = Metric("cost/train", "Training time", SECONDS, _recorded("seconds", "train"), "lower")
+BYTES_UP = Metric("cost/up", "Sent up", MEGABYTES, _recorded("bytes", "up"))
+BYTES_DOWN = Metric("cost/down", "Sent down", MEGABYTES, _recorded("bytes", "down"))
 COSTS = (LOST, SERVER, TRAIN, BYTES_UP, BYTES_DOWN)

@@ -22,8 +22,9 @@ class TensorBoardLog:
 
     Tags: what was measured and what the rule learnt by name (`accuracy`, `loss`, ..., `NAME/0`,
     `NAME/1`, ... for a list), `lost_uploads`, `client_loss`, `weights/<client>`,
-    `client_accuracy/<client>`, `seconds/<part>`, `bytes/<way>`. What a rule calls like another
-    tag is under `rule/`. The step is the round, counted from 0 as in the history.
+    `client_accuracy/<client>`, `seconds/<part>`, `bytes/<way>`. An evaluation
+    metric of a user's that is called like another tag is under `evaluation/`, a rule's under
+    `rule/`. The step is the round, counted from 0 as in the history.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, afresh: bool = False) -> None:
@@ -91,9 +92,11 @@ class TensorBoardLog:
 
 def scalars(record: RoundRecord) -> dict[str, float]:
     """The numbers of one round by tag."""
-    found: dict[str, float] = {**record.evaluation, "lost_uploads": len(record.lost)}
+    found: dict[str, float] = {"lost_uploads": len(record.lost)}
     if record.client_loss:
         found["client_loss"] = math.fsum(record.client_loss.values()) / len(record.client_loss)
+    measured = record.evaluation.items()
+    found |= {f"evaluation/{name}" if name in found else name: value for name, value in measured}
     for place in ("weights", "client_accuracy", "seconds", "bytes"):
         inside: Mapping[str, float] = getattr(record, place)
         found |= {f"{place}/{name}": value for name, value in inside.items()}
