@@ -12,7 +12,7 @@ import torch
 
 import fedhaw
 from fedhaw import files
-from fedhaw.experiments import side_by_side
+from fedhaw.experiments import backends
 from fedhaw.rules import mapped_rows
 from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines import WorkersFailed, worker_process
@@ -113,7 +113,7 @@ def test_sweeps_side_by_side_without_masks_of_signals(monkeypatch: pytest.Monkey
     monkeypatch.delattr(signal, "pthread_sigmask")
     monkeypatch.setattr("multiprocessing.resource_tracker.ensure_running", start)
     with worker_process.deaf_to_interrupts():
-        assert list(side_by_side._results(iter(()), 1)) == []
+        assert list(backends._by_joblib(1)(print, [])) == []
 
 
 def test_without_worker_processes_auto_takes_another_engine(
