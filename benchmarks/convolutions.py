@@ -10,6 +10,9 @@ floor     the multiplications alone at the best rate of a large float32 matrix p
 
 Images a second of processor time on one thread: whatever else the machine does costs little of it.
 Contenders take turns, a step each; the fastest step counts.
+
+The second table is where the time of a float32 step here goes, as torch's profiler has it. If all
+but convolutions and products took no time, it would be so many times as fast as it is ("at most").
 """
 
 import argparse
@@ -21,6 +24,7 @@ import torch
 from record import Record
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.profiler import ProfilerActivity, profile
 
 from fedhaw.models import Layout, build
 from fedhaw.models.flat import prepared
@@ -29,6 +33,15 @@ from fedhaw.models.precision import in_bfloat16
 
 BATCHES = {"resnet18": 64, "resnet18-16": 64, "resnet18-8": 64, "cnn": 10}
 SHAPE, CLASSES, ETA = (3, 32, 32), 10, 1e-3
+
+OPERATIONS = {
+    "convolution": ("mkldnn_convolution", "convolution"),
+    "its gradient": ("convolution_backward",),
+    "batch norm": ("batch_norm",),
+    "its gradient ": ("batch_norm_backward",),
+    "product": ("addmm", "mm"),
+}
+"""Kinds of operations and how the names of torch's own end."""
 
 
 def plain_step(module: nn.Module, x: Tensor, y: Tensor) -> Callable[[], object]:
@@ -102,6 +115,29 @@ def row(name: str, steps: int) -> tuple[str, ...]:
     )
 
 
+def profile_row(name: str, steps: int) -> tuple[str, ...]:
+    """Milliseconds of a float32 step by kind of operation."""
+    torch.manual_seed(0)
+    batch, module = BATCHES[name], build(name, SHAPE, CLASSES)
+    step = our_step(module, torch.randn(batch, *SHAPE), torch.randint(CLASSES, (batch,)))
+    step()
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        for _ in range(steps):
+            step()
+    spent = dict.fromkeys([*OPERATIONS, "rest"], 0.0)
+    for event in profiled.key_averages():
+        kinds = [kind for kind, ends in OPERATIONS.items() if event.key.endswith(ends)]
+        spent[kinds[0] if kinds else "rest"] += event.self_cpu_time_total / 1e3 / steps
+    total = sum(spent.values())
+    needed = spent["convolution"] + spent["its gradient"] + spent["product"]
+    return (
+        f"{name}, batch {batch}",
+        f"{total:.1f}",
+        *(f"{taken:.1f}" for taken in spent.values()),
+        f"{total / needed:.2f}",
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--models", nargs="+", default=list(BATCHES), choices=list(BATCHES))
@@ -114,6 +150,11 @@ def main() -> None:
             "Images a second of one core",
             ("model", "plain", "float32", "bfloat16", "x plain", "bf16 x plain", "floor", "of it"),
             (row(name, given.steps) for name in given.models),
+        )
+        record.table(
+            "Milliseconds of a step in float32",
+            ("model", "all", *(kind.strip() for kind in OPERATIONS), "rest", "at most"),
+            (profile_row(name, given.steps) for name in given.models),
         )
 
 

@@ -57,7 +57,7 @@ def compare(
 
     All rules start from the same model, on the same split, and lose the same uploads. With no
     arguments: seven rules on 5,000 real digits over ten clients, D_alpha 0.1, five seeds, in
-    about two minutes on two cores. Killed at any moment, the same command goes on where it stopped.
+    about a minute on two cores. Killed at any moment, the same command goes on where it stopped.
     """
     from fedhaw.cli.progress import watching
     from fedhaw.experiments.compare import ComparePlan, parse_seeds
