@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import resource_tracker as python_resource_tracker
@@ -66,7 +67,7 @@ def cluster(address: str, at_once: int | None = None) -> Backend:
     if kind == "dask" and place:
         return lambda arrays: _dask(place, arrays, at_once)
     if kind == "ray":
-        return lambda arrays: _ray(address if place else "auto", arrays, at_once)
+        return lambda arrays: _ray(place and address, arrays, at_once)
     raise ClusterError(
         f"The cluster is {shown(address)}; give dask://HOST:PORT, ray://HOST:PORT, or ray."
     )
@@ -120,10 +121,12 @@ def _ray(address: str, arrays: Arrays, at_once: int | None) -> Iterator[Compute]
     with importing("A Ray cluster", "ray", ClusterError):
         import ray
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        with warnings.catch_warnings(action="ignore"):  # the sentence below says it
+            ray.init(address or "auto", log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ClusterError(
-            f"No Ray cluster answers at {address}; start one with: ray start --head."
+            f"No Ray cluster answers {f'at {address}' if address else 'here'}; start one with: ray "
+            "start --head."
         ) from error
     try:
         cores = at_once or int(ray.cluster_resources().get("CPU", 1))
