@@ -53,6 +53,22 @@ def test_rounds_clients_weights_and_what_was_learnt(
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
 
 
+def test_what_is_learnt_of_each_client_is_told_by_its_name(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    pages: list[str] = []
+
+    def look(server_round: int, arrays: ArrayRecord) -> None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+            pages.append(page.read().decode())
+
+    port, clients = free_port(), {k: flower.moving(str(k), 0.1 * k) for k in (1, 2, 3)}
+    strategy = RuleStrategy(fraction_evaluate=0.0, monitor=port)  # the default rule
+    strategy.start(flower.Grid(clients), arrays, num_rounds=2, evaluate_fn=look)
+    assert 'fedhaw_learnt{client="2",name="growth"}' in pages[-1]
+    assert 'fedhaw_learnt{client="",name="momentum"}' in pages[-1]
+
+
 def test_a_place_that_is_taken_gets_a_sentence(
     flower: SimpleNamespace, arrays: ArrayRecord
 ) -> None:

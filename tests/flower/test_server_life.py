@@ -13,6 +13,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 import fedhaw
 from fedhaw.flower import RuleStrategy
 from fedhaw.flower.errors import EverybodyLost
+from fedhaw.flower.history import flower_metrics
+from fedhaw.history import RoundRecord
 
 
 def quiet(**more: Any) -> RuleStrategy:
@@ -197,3 +199,10 @@ def test_the_history_tells_of_a_second_server_and_of_the_whole_time(
     spent = sum(sum(line["seconds"].values()) for line in lines if line["kind"] == "round")
     assert lines[-1]["kind"] == "end"
     assert lines[-1]["seconds"] >= spent
+
+
+def test_what_a_rule_calls_like_a_metric_of_the_clients_takes_nobodys_place() -> None:
+    record = RoundRecord(0, metrics={"loss": 7.0, "clients-lost": (8.0, None), "gamma": 9.0})
+    metrics = flower_metrics(record, {"clients-lost": 0}, taken={"loss"})
+    assert metrics.keys() == {"rule/loss", "rule/clients-lost", "gamma", "clients-lost"}
+    assert metrics["clients-lost"] == 0

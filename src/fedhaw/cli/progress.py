@@ -16,6 +16,7 @@ from rich.text import Text
 
 from fedhaw.cli.exits import interruptible
 from fedhaw.cli.output import to_stderr
+from fedhaw.history import numbers_of
 from fedhaw.reports.metrics import duration
 
 if TYPE_CHECKING:
@@ -196,6 +197,5 @@ def _short(value: "Learnt") -> str:
     """A number in few characters; of several, the least and the largest."""
     if isinstance(value, float):
         return f"{value:.4g}"
-    several = value if isinstance(value, tuple) else value.values()
-    known = [number for number in several if number is not None]
+    known = [number for number in numbers_of(value).values() if number is not None]
     return f"{min(known):.4g} to {max(known):.4g}" if known else "unknown"

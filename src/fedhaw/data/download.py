@@ -29,7 +29,7 @@ class PublishedFile:
 
 
 def fetch(file: PublishedFile, folder: Path, progress: bool = True) -> Path:
-    """A download of a file into a folder, unless it is there already.
+    """The place of a file in a folder, to which it is downloaded unless it is there already.
 
     It is written under another name and takes its own only when its checksum is right, so a
     download cut short leaves nothing behind.
@@ -38,9 +38,6 @@ def fetch(file: PublishedFile, folder: Path, progress: bool = True) -> Path:
         file: what to fetch.
         folder: where to put it; made if missing.
         progress: show a progress bar, if there is a terminal to show it on.
-
-    Returns:
-        Where it is.
     """
     target = folder / file.name
     if target.is_file() and md5_of_file(target) == file.md5:

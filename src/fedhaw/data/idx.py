@@ -24,15 +24,12 @@ from fedhaw.data.errors import reading
 
 
 def read_idx(path: Path, shape: tuple[int, ...], md5: str) -> NDArray[np.uint8]:
-    """The array in a published idx file.
+    """The array in a published idx file, writable.
 
     Args:
         path: the file; gzipped if its first two bytes say so, whatever its name.
         shape: the dimensions it must have.
         md5: of the plain file.
-
-    Returns:
-        The array, writable.
     """
     begin = len(_header(shape))
     with reading(path, EOFError, zlib.error, gzip.BadGzipFile), path.open("rb") as file:

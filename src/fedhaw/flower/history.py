@@ -4,7 +4,7 @@ Rounds are counted from 0 there, and from 1 by Flower.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,18 @@ from fedhaw.history import (
 
 
 def flower_metrics(
-    record: RoundRecord, counts: Mapping[str, int]
+    record: RoundRecord, counts: Mapping[str, int], taken: Container[str] = ()
 ) -> dict[str, int | float | list[float]]:
-    """What Flower's result says of a round; its metrics are numbers and lists of numbers."""
+    """What Flower's result says of a round; its metrics are numbers and lists of numbers.
+
+    Args:
+        record: the round.
+        counts: how many clients were asked, lost, ...
+        taken: names of the clients' metrics; what the rule calls alike is under `rule/`.
+    """
     learnt: dict[str, int | float | list[float]] = {}
-    for name, value in record.metrics.items():
+    for called, value in record.metrics.items():
+        name = f"rule/{called}" if called in taken or called in counts else called
         if isinstance(value, Mapping):
             learnt |= {f"{name}/{client}": number for client, number in value.items()}
         elif not isinstance(value, tuple):

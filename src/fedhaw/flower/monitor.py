@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from fedhaw.flower.errors import FlowerError
-from fedhaw.history import RoundRecord
+from fedhaw.history import RoundRecord, numbers_of
 from fedhaw.settings import InvalidSetting
 
 EXTRA = 'pip install "fedhaw[monitor]"'
@@ -76,13 +76,8 @@ class Monitor:
             self._weight.labels(client).set(weight)
         self._learnt.clear()
         for name, value in record.metrics.items():
-            if isinstance(value, tuple):
-                of_clients = len(record.weights) == len(value)
-                whose = [*record.weights] if of_clients else [str(i) for i in range(len(value))]
-                for place, number in zip(whose, value, strict=True):
-                    self._learnt.labels(name, place).set("nan" if number is None else number)
-            else:
-                self._learnt.labels(name, "").set(value)
+            for whose, number in numbers_of(value).items():
+                self._learnt.labels(name, whose).set("nan" if number is None else number)
         for name, result in record.evaluation.items():
             self._measured.labels(name).set(result)
         for client in record.lost:

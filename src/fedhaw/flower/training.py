@@ -220,7 +220,7 @@ class Training:
             "clients-absent": self.absent,
             "clients-doubted": uploads.doubted,
         }
-        metrics.update(flower_metrics(self.reports[-1], self.counts))
+        metrics.update(flower_metrics(self.reports[-1], self.counts, set(metrics)))
         # The messages hold the model that was sent: they go before the next round begins.
         self.nodes, self.questions = [question.node for question in self.questions], []
         return aggregator.record, metrics

@@ -27,6 +27,7 @@ from fedhaw.history.records import (
     RunRecord,
     finite,
     metrics_of,
+    numbers_of,
 )
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "history_in",
     "is_too_deep",
     "metrics_of",
+    "numbers_of",
     "parse",
     "plain",
 ]

@@ -118,6 +118,13 @@ Record: TypeAlias = RunRecord | RoundRecord | EndRecord
 """What a line of the file holds."""
 
 
+def numbers_of(value: Learnt) -> dict[str, float | None]:
+    """The numbers of a metric: one alone under "", those of a list by place, clients' by name."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {str(i): n for i, n in enumerate(value)} if isinstance(value, tuple) else {"": value}
+
+
 def finite(names: Iterable[Hashable], values: Iterable[float]) -> dict[str, float]:
     """Finite values by name, as a record holds them."""
     pairs = zip(names, values, strict=True)

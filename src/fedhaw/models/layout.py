@@ -78,14 +78,14 @@ class Layout:
             )
         entries: list[Entry] = []
         layers: list[slice] = []
-        groups = list(_own_parameters(module))
+        groups = list(_travelling(module, buffers=False))
         parameters = sum(tensor.numel() for group in groups for _, tensor in group)
         if not parameters:
             raise UnsupportedModule(
                 f"{type(module).__name__} has no trainable parameters; there is nothing to learn."
             )
         if buffers == "average":
-            groups += list(_own_float_buffers(module))
+            groups += list(_travelling(module, buffers=True))
         end = 0
         for group in groups:
             first = end
@@ -134,31 +134,21 @@ def _named_tensors(module: nn.Module) -> dict[str, Tensor]:
 Group: TypeAlias = list[tuple[str, Tensor]]
 
 
-def _own_parameters(module: nn.Module) -> Iterator[Group]:
-    """Trainable parameters by submodule; one that several submodules share counts once."""
+def _travelling(module: nn.Module, buffers: bool) -> Iterator[Group]:
+    """Trainable parameters, or float buffers, by submodule; one that several share counts once."""
     seen: set[int] = set()
     for path, submodule in module.named_modules():
         group: Group = []
-        for name, parameter in submodule.named_parameters(prefix=path, recurse=False):
-            if isinstance(parameter, nn.parameter.UninitializedParameter):
+        own = submodule.named_buffers if buffers else submodule.named_parameters
+        for name, tensor in own(prefix=path, recurse=False):
+            if isinstance(tensor, nn.parameter.UninitializedParameter):
                 raise UnsupportedModule(
                     f"{name} of {type(module).__name__} has no shape yet; run one batch through "
                     "a lazy module before using it."
                 )
-            if parameter.requires_grad and id(parameter) not in seen and parameter.numel():
-                seen.add(id(parameter))
-                group.append((name, parameter))
-        if group:
-            yield group
-
-
-def _own_float_buffers(module: nn.Module) -> Iterator[Group]:
-    seen: set[int] = set()
-    for path, submodule in module.named_modules():
-        group: Group = []
-        for name, buffer in submodule.named_buffers(prefix=path, recurse=False):
-            if buffer.is_floating_point() and id(buffer) not in seen and buffer.numel():
-                seen.add(id(buffer))
-                group.append((name, buffer))
+            travels = tensor.is_floating_point() if buffers else tensor.requires_grad
+            if travels and id(tensor) not in seen and tensor.numel():
+                seen.add(id(tensor))
+                group.append((name, tensor))
         if group:
             yield group

@@ -27,11 +27,7 @@ DIGITS = 5
 
 
 def keep(folders: Sequence[str | os.PathLike[str]], out: Path) -> tuple[Path, ...]:
-    """A small copy of every history under `folders`, written to the same place under `out`.
-
-    Returns:
-        The copies.
-    """
+    """Small copies of all histories under `folders`, written to the same places under `out`."""
     copies = []
     for folder in map(Path, folders):
         for path in find_histories([folder]):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhaw.errors import FedhawError, importing
-from fedhaw.history import History, RoundRecord
+from fedhaw.history import History, RoundRecord, numbers_of
 from fedhaw.reports.names import file_name
 
 
@@ -102,11 +102,9 @@ def scalars(record: RoundRecord) -> dict[str, float]:
         found |= {f"{place}/{name}": value for name, value in inside.items()}
     for name, value in record.metrics.items():
         tag = f"rule/{name}" if name in found else name
-        if isinstance(value, float):
-            found[tag] = value
-            continue
-        several = value.items() if isinstance(value, Mapping) else enumerate(value)
-        found |= {f"{tag}/{which}": number for which, number in several if number is not None}
+        for which, number in numbers_of(value).items():
+            if number is not None:
+                found[f"{tag}/{which}" if which else tag] = number
     return found
 
 
