@@ -79,6 +79,11 @@ class Clipped:
         if self.limit is not None:
             check_number("Clipped", "limit", self.limit, above=0)
 
+    def without_replay(self) -> "Clipped":
+        """The same over the rule within as it is without replay, if it has any."""
+        within = getattr(self.rule, "without_replay", None)
+        return self if within is None else replace(self, rule=within())
+
     def init(self) -> ClippedState:
         """The state before the first round."""
         return ClippedState(self.rule.init())
