@@ -20,13 +20,16 @@ class HypergradientState(LastRound):
     formula; `coefficients` gives them by name.
 
     Attributes:
+        clients: who took part in the last round.
+        weights: (K,) their relative weights in it.
+        note: why the coefficients were held in it, or None.
         names: of the coefficients that all clients share.
         values: their values, end to end.
         sizes: how many of them belong to each name.
         client_names: of the coefficients that every client has one of.
         client_values: (seen, client_names) theirs; not finite: the client joins anew.
         seen: every client so far, a row of client_values each.
-        shares: (K,) of the data, of the last round's clients.
+        shares: (K,) the shares of the data of the last round's clients.
         global_model: (P,) the model they started from; None before the first round.
         previous: (K, P) their models as the server used them; None before the first round.
         rounds: how many rounds were aggregated.
