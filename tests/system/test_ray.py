@@ -1,5 +1,6 @@
 """A sweep on a real Ray cluster, one of whose workers is killed."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -11,9 +12,13 @@ from typing import Any
 import pytest
 from tests.system.sweeps import WHOLE, outcome, several_under_way, start, wait_for
 
-pytest.importorskip("ray", reason="needs the extra ray")
 # Ray is large, and not one of the packages that the tests install.
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+missing = importlib.util.find_spec("ray") is None
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.skipif(missing, reason="needs the extra ray"),
+]
 
 HEAD = """
 import ray, sys

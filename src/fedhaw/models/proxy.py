@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -76,9 +77,12 @@ class _PerceptronBatch:
 
     def __call__(self, vector: Any) -> tuple[float, Any]:
         self.model.copy_(_as_tensor(vector))
-        passes = PerceptronPass(self.sizes, self.model, len(self.y))
-        loss = float(passes.gradient(self.x, self.y, self.gradient).mean())
+        loss = float(self._pass.gradient(self.x, self.y, self.gradient).mean())
         return loss, _like(vector, self.gradient)
+
+    @cached_property
+    def _pass(self) -> PerceptronPass:
+        return PerceptronPass(self.sizes, self.model, len(self.y))
 
     def among(self, models: Any) -> Callable[[Any], Tensor] | None:
         """The slopes along sums of (K, P) models; None where that is no shorter."""
