@@ -227,14 +227,15 @@ def _is_own_scale(cell: LetterCell) -> bool:
 def _shown(table: LetterTable, notice: str, results: tuple[Result, ...]) -> Table:
     by_place = {(result.cell.row, result.cell.column): result.text for result in results}
     rows = dict.fromkeys(result.cell.row for result in results)
-    seeds = max(result.ours.seeds for result in results)
+    most = max(result.ours.seeds for result in results)
+    seeds = "one seed" if most == 1 else f"{most} seeds"
     return Table(
         (Column("Rule"), *(Column(column) for column in table.columns)),
         tuple((row, *(by_place.get((row, column)) for column in table.columns)) for row in rows),
         title=table.title,
         notice=notice or None,
         notes=(
-            f"Accuracy in %: ours, mean ± sample standard deviation over {seeds} seeds / the "
+            f"Accuracy in %: ours, mean ± sample standard deviation over {seeds} / the "
             f"letter's single run, which is within when it is no further from our mean than two "
             f"standard deviations (at least {FLOOR:g} points); otherwise ours is above or below.",
         ),
