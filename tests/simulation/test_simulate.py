@@ -18,6 +18,7 @@ from fedhaw.simulation.evaluation import ModelEvaluation
 from fedhaw.simulation.loop import Loop, Progress
 from fedhaw.simulation.run import simulate
 from fedhaw.simulation.stand_ins import LastModels
+from fedhaw.uplink import RecordedUplink
 
 Simulate = Callable[..., History]
 
@@ -283,6 +284,15 @@ def test_a_failing_client_is_lost_and_the_run_goes_on(
     assert history.model is not None
     assert np.isfinite(history.model).all()
     assert "client 2 (exception: ValueError: no power)" in caplog.text
+
+
+def test_a_mistake_is_told_in_the_first_round_that_anybody_is_heard_in(run: Simulate) -> None:
+    def broken(module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> float:
+        raise ValueError("no power")
+
+    at_first = RecordedUplink(frozenset((0, client) for client in range(4)))
+    with pytest.raises(FedhawError, match=r"Every client failed in the first round .*no power"):
+        run(FedAvg(), client_update=broken, uplink=at_first)
 
 
 def forgetful(module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> None:

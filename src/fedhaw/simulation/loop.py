@@ -84,6 +84,7 @@ class Loop:
         federation, settings = self.federation, self.federation.settings
         rounds = settings["rounds"]
         buffer, spare = self._buffers()
+        untried = progress.next_round == 0
         for t in range(progress.next_round, rounds):
             w, clock = progress.model, _Stopwatch()
 
@@ -95,8 +96,9 @@ class Loop:
             rows = dict(zip(cohort, buffer.unbind(), strict=True))
             out = [rows[client] for client in heard]
             reports = self.engine.train(TrainingRound(t, w, heard, out, beside))
-            if t == 0:
+            if untried and reports:
                 _refuse_a_mistake(reports)
+                untried = False
             lost |= {r.client: r.failure for r in reports if r.failure is not None}
             W, said, late = buffer, list[str](), set[int]()
             lengths = {r.client: r.length for r in reports if r.client not in lost}
