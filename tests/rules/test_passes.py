@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from suite import BACKENDS
 
 from fedhaw.rules import blocks, passes, threads
-from fedhaw.rules.passes import grams
+from fedhaw.rules.passes import grams, unlocked
 
 
 @pytest.fixture(autouse=True)
@@ -290,3 +290,23 @@ def test_stride_is_momentum_and_scaling() -> None:
     velocity, model = passes.stride(w, before, delta, 0.9, 1.1)
     np.testing.assert_allclose(velocity, expected)
     np.testing.assert_allclose(model, 1.1 * (w + expected))
+
+
+@settings(max_examples=50, deadline=None)
+@given(K=st.integers(1, 30), n=st.integers(1, 3000), skipped=st.integers(0, 3))
+def test_products_by_pieces_are_those_of_whole_rows(K: int, n: int, skipped: int) -> None:
+    """However many pieces there are, and whatever is left of a block that is a part of a matrix."""
+    random = np.random.default_rng(n)
+    rows, vector = random.standard_normal((K, n + skipped))[:, skipped:], random.standard_normal(n)
+    np.testing.assert_allclose(unlocked.along(rows, vector), rows @ vector, atol=1e-10)
+    np.testing.assert_allclose(unlocked.by_pairs(rows), rows @ rows.T, atol=1e-10)
+    np.testing.assert_allclose(unlocked.squares(rows), np.square(rows).sum(axis=1), atol=1e-10)
+
+
+def test_pieces_are_views_that_make_numpy_let_go_of_the_lock() -> None:
+    """A copy would cost a pass through memory, a smaller result the other threads' time."""
+    rows = np.zeros((10, 5001), np.float32)[:, 1:]
+    pieces, rest = unlocked._cut(rows, len(rows))
+    assert np.shares_memory(pieces, rows)
+    assert (pieces @ np.zeros((pieces.shape[2], 1), np.float32)).size > 500
+    assert pieces.shape[0] * pieces.shape[2] + rest.shape[1] == 5000

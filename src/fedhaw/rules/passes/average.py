@@ -9,6 +9,7 @@ from fedhaw.rules.base import Array, Vector, namespace
 from fedhaw.rules.blocks import column_blocks, each, in_order
 from fedhaw.rules.memory import vector_like
 from fedhaw.rules.passes.arrays import like, native, to_vector
+from fedhaw.rules.passes.unlocked import along
 
 
 def softmax(logits: Vector) -> Vector:
@@ -53,7 +54,7 @@ def combine(coefficients: Vector, W: Array) -> Array:
 def inner(W: Array, vector: Array) -> Vector:
     """(K,) `<W_k, vector>` for every client."""
     W, vector = native(W), native(vector)
-    parts = in_order(W, lambda: lambda block: W[:, block] @ vector[block], column_blocks(W))
+    parts = in_order(W, lambda: lambda block: along(W[:, block], vector[block]), column_blocks(W))
     return to_vector(sum(parts))
 
 

@@ -15,6 +15,7 @@ from fedhaw.rules.base import Array, Vector, namespace
 from fedhaw.rules.blocks import column_blocks, in_order, quietly, vector_blocks
 from fedhaw.rules.passes.arrays import astype, native, to_numpy, to_vector
 from fedhaw.rules.passes.average import summing_to_one
+from fedhaw.rules.passes.unlocked import along
 
 _SAMPLED = 16
 """Every so many blocks of w one is looked at before, for a guess; all of them are afterwards."""
@@ -53,7 +54,7 @@ def direction(w: Array, W: Array, s: Vector, U: Array | None, tolerance: float) 
     w, W = native(w), native(W)
     if U is not None and isinstance(W, np.ndarray):
         U = to_numpy(U)
-    sample = in_order(w, lambda: lambda block: _square(w[block]), vector_blocks(w)[::_SAMPLED])
+    sample = [_square(w[block]) for block in vector_blocks(w)[::_SAMPLED]]
     if _cancels_well(w, sample, tolerance):
         found, squares = _passed(w, W, s, U, exact=False)
         if _cancels_well(w, squares, tolerance):
@@ -79,8 +80,10 @@ def _passed(
             else:
                 minus_d = xp.matmul(columns[block], weights, out=room[: len(w_block)])
                 minus_d -= w_block
-            dot_u = np.zeros(1) if U is None else to_vector(astype(U[:, block], W.dtype) @ minus_d)
-            return _square(w_block), _square(minus_d), float(minus_d @ w_block), dot_u
+            dots = _square(w_block), _square(minus_d), float(minus_d @ w_block)
+            if U is None:
+                return *dots, np.zeros(1)
+            return *dots, to_vector(along(astype(U[:, block], W.dtype), minus_d))
 
         return part
 

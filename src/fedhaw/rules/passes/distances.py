@@ -11,6 +11,7 @@ from fedhaw.rules.blocks import in_order, layer_blocks, on_cpu
 from fedhaw.rules.memory import vector_like
 from fedhaw.rules.passes.arrays import astype, like, native, to_numpy, to_vector
 from fedhaw.rules.passes.average import summing_to_one
+from fedhaw.rules.passes.unlocked import along, by_pairs, squares
 
 
 def update_products(
@@ -34,13 +35,12 @@ def update_products(
     def measured(block: slice, room: Array) -> tuple[Array, ...]:
         updates = xp.subtract(W[:, block], w[block], out=room)
         mean = row @ updates
-        along = updates @ mean
         rest = updates if multiples is None else updates - multiples * mean
-        return along, _squares(rest)
+        return along(updates, mean), squares(rest)
 
     (sums,) = sums_by_layer(W, [slice(0, w.shape[0])], measured)
-    along, squares = np.split(sums, 2)
-    return along, squares
+    to_mean, lengths = np.split(sums, 2)
+    return to_mean, lengths
 
 
 def spread(
@@ -71,19 +71,10 @@ def spread(
         into[block] = update
         update -= w_block
         lengths = (w_block @ w_block)[None], (update @ update)[None]
-        return *lengths, _squares(xp.subtract(W_block, centre, out=room))
+        return *lengths, squares(xp.subtract(W_block, centre, out=room))
 
     sums = sums_by_layer(W, layers, measured)
     return sums[:, 0], sums[:, 1], sums[:, 2:], average
-
-
-def _squares(rows: Array) -> Array:
-    """(K,) |rows_k|^2."""
-    if isinstance(rows, np.ndarray):
-        return np.linalg.vecdot(rows, rows)
-    # torch's vecdot writes the products to memory before it adds them up.
-    lengths = rows.norm(dim=1)
-    return lengths * lengths
 
 
 def sums_by_layer(
@@ -130,7 +121,7 @@ def gram(w: Array, W: Array) -> tuple[Vector, Vector, float]:
 
     def measured(block: slice, room: Array) -> tuple[Array, ...]:
         updates, base = xp.subtract(W[:, block], w[block], out=room), astype(w[block], wide)
-        return xp.reshape(updates @ updates.T, (-1,)), updates @ base, (base @ base)[None]
+        return xp.reshape(by_pairs(updates), (-1,)), along(updates, base), (base @ base)[None]
 
     (sums,) = sums_by_layer(W, [slice(0, w.shape[0])], measured, wide)
     return sums[: K * K].reshape(K, K), sums[K * K : -1], float(sums[-1])

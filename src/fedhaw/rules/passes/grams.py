@@ -19,6 +19,7 @@ from fedhaw.rules.memory import vector_like
 from fedhaw.rules.passes.arrays import astype, like, native, to_vector
 from fedhaw.rules.passes.average import combine, combine_updates, summing_to_one
 from fedhaw.rules.passes.distances import sums_by_layer
+from fedhaw.rules.passes.unlocked import along, by_pairs
 from fedhaw.rules.passes.vectors import subtract
 
 WORK = 1 << 25
@@ -130,7 +131,7 @@ def _products(updates: Array, w: Array) -> tuple[Array, ...]:
     xp = namespace(updates)
     if updates.itemsize <= 2:  # the square of a 16-bit number soon leaves its type
         updates, w = astype(updates, xp.float32), astype(w, xp.float32)
-    return xp.reshape(updates @ updates.T, (-1,)), updates @ w, (w @ w)[None]
+    return xp.reshape(by_pairs(updates), (-1,)), along(updates, w), (w @ w)[None]
 
 
 def _angles(sums: Vector, K: int) -> Angles:
