@@ -75,8 +75,7 @@ def in_order(
     NumPy lets go of the interpreter lock while it works. A small array has one worker on any
     machine, and so has one on another device, which spreads its work by itself.
     """
-    spread = isinstance(array, np.ndarray) and array.nbytes > _ONE_CORE
-    cores = min(available_cores(), len(tasks)) if spread else 1
+    cores = min(available_cores(), len(tasks)) if shared_out(array) else 1
     if cores == 1:
         function = worker()
         return [function(task) for task in tasks]
@@ -96,6 +95,11 @@ def in_order(
 def each(array: Array, action: Callable[[_T], None], tasks: Sequence[_T]) -> None:
     """An action on every task, by all cores."""
     in_order(array, lambda: action, tasks)
+
+
+def shared_out(array: Array) -> bool:
+    """Whether all cores work on an array, rather than one, or a device that has its own ways."""
+    return isinstance(array, np.ndarray) and array.nbytes > _ONE_CORE
 
 
 def on_cpu(array: Array) -> bool:

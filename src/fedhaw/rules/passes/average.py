@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import column_blocks, each, in_order
+from fedhaw.rules.blocks import column_blocks, each, in_order, shared_out
 from fedhaw.rules.memory import vector_like
 from fedhaw.rules.passes.arrays import like, native, to_vector
 from fedhaw.rules.passes.unlocked import along
@@ -54,7 +54,8 @@ def combine(coefficients: Vector, W: Array) -> Array:
 def inner(W: Array, vector: Array) -> Vector:
     """(K,) `<W_k, vector>` for every client."""
     W, vector = native(W), native(vector)
-    parts = in_order(W, lambda: lambda block: along(W[:, block], vector[block]), column_blocks(W))
+    product = along if shared_out(W) else namespace(W).matmul
+    parts = in_order(W, lambda: lambda block: product(W[:, block], vector[block]), column_blocks(W))
     return to_vector(sum(parts))
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import column_blocks, in_order, quietly, vector_blocks
+from fedhaw.rules.blocks import column_blocks, in_order, quietly, shared_out, vector_blocks
 from fedhaw.rules.passes.arrays import astype, native, to_numpy, to_vector
 from fedhaw.rules.passes.average import summing_to_one
 from fedhaw.rules.passes.unlocked import along
@@ -68,6 +68,7 @@ def _passed(
     """The direction, by updates if `exact`, and the squares of w's blocks."""
     xp, columns, weights = namespace(W), W.T, summing_to_one(s, W)
     blocks = column_blocks(W, written=exact)
+    product = along if shared_out(W) else xp.matmul
 
     def worker() -> Callable[[slice], tuple[float, float, float, Vector]]:
         # One place for all of its blocks: fresh memory costs more than the subtraction.
@@ -83,7 +84,7 @@ def _passed(
             dots = _square(w_block), _square(minus_d), float(minus_d @ w_block)
             if U is None:
                 return *dots, np.zeros(1)
-            return *dots, to_vector(along(astype(U[:, block], W.dtype), minus_d))
+            return *dots, to_vector(product(astype(U[:, block], W.dtype), minus_d))
 
         return part
 
