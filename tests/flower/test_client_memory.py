@@ -120,7 +120,7 @@ def test_a_memory_moves_on_only_when_the_upload_arrived(
     _, strategy = nodes.run(update, 4)
     assert [set(report.lost) for report in strategy.reports] == [set(), {"1"}, {"1"}, set()]
     assert not any("has lost" in (report.note or "") for report in strategy.reports)
-    assert strategy._training.beside.accepted == {"0": 4, "1": 4, "2": 4}
+    assert strategy._aggregator.beside.accepted == {"0": 4, "1": 4, "2": 4}
     before = nodes.contexts[1].state["fedhaw-memory-before-of"]
     assert before == ConfigRecord({"memory": 1})
 

@@ -14,8 +14,8 @@ from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fedhaw.checkpoints import CheckpointError, Part, Parts
-from fedhaw.flower.intake import Uploads
 from fedhaw.flower.layout import STATISTICS, LayerOf, WireLayout
+from fedhaw.flower.uploads import Uploads
 from fedhaw.flower.wire import decoded, pack
 from fedhaw.history import Learnt, finite, metrics_of
 from fedhaw.loss_reasons import NOT_FINITE
@@ -136,7 +136,6 @@ class Aggregator:
 
     def aggregate(self, uploads: Uploads) -> Outcome:
         """A step of the model; a round that gives no usable model leaves it as it is."""
-        self.guard = uploads.guard
         if not uploads.received.any():
             return Outcome({}, {}, metrics_of(self.state), None)
         received = uploads.received.copy()

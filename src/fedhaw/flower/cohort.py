@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from fedhaw.flower.errors import NoNodes
 from fedhaw.flower.exchange import exchange
-from fedhaw.flower.intake import Question
+from fedhaw.flower.questions import Asked, Question
 from fedhaw.flower.replies import named_in
 from fedhaw.flower.roster import Roster, order
 from fedhaw.loss_reasons import silent_before
@@ -160,11 +160,9 @@ class Recruiter:
             Message(content, node, MessageType.QUERY, ttl=ROLL_CALL_TIMEOUT + CLOCK_DIFFERENCE)
             for node in new
         ]
-        asked: dict[str, int] = {}
+        asked = Asked(messages)
         for reply in exchange(grid, messages, ROLL_CALL_TIMEOUT):
-            # Messages get their ids when they are sent.
-            asked = asked or {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
-            node = asked.get(reply.metadata.reply_to_message_id)
+            node = asked.node(reply)
             if node is None or reply.has_error():
                 continue
             client, examples = named_in(reply.content, node, self.roster, self.examples_key)

@@ -8,6 +8,7 @@ from flwr.app import Message, MetricRecord
 
 from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.metrics import MetricsFunction, weighed
+from fedhaw.flower.questions import Asked
 from fedhaw.flower.replies import is_silence, named_in, printable
 from fedhaw.flower.roster import Roster, order
 
@@ -23,24 +24,21 @@ class Evaluations:
         examples_key: the metric that holds the number of examples.
         combine: how the metrics are put together.
         limit: on what clients say of their data.
-        asked: the messages of the present round.
+        asked: whom the present round asks.
     """
 
     roster: Roster
     examples_key: str
     combine: MetricsFunction
     limit: ExamplesLimit = field(default_factory=ExamplesLimit)
-    asked: list[Message] = field(default_factory=list)
+    asked: Asked = field(default_factory=Asked)
 
     def gather(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """One record for all usable replies; None when there are none."""
         usable: list[tuple[str, float, MetricRecord]] = []
         heard: set[int] = set()
-        asked: dict[str, int] = {}
         for reply in replies:
-            # Messages get their ids when they are sent: when the first reply is asked for.
-            asked = asked or {m.metadata.message_id: m.metadata.dst_node_id for m in self.asked}
-            node = asked.get(reply.metadata.reply_to_message_id)
+            node = self.asked.node(reply)
             if node is None:
                 continue
             if reply.has_error():
@@ -56,11 +54,11 @@ class Evaluations:
                 continue
             metrics = [r for r in reply.content.values() if isinstance(r, MetricRecord)]
             usable.append((client, examples, metrics[0]))
-        for message in self.asked:
-            if message.metadata.dst_node_id not in heard:
-                log.warning("\t> node %s did not evaluate", message.metadata.dst_node_id)
-                self.roster.silent(message.metadata.dst_node_id, server_round)
-        self.asked = []
+        for node in self.asked.messages:
+            if node not in heard:
+                log.warning("\t> node %s did not evaluate", node)
+                self.roster.silent(node, server_round)
+        self.asked = Asked()
         if not usable:
             return None
         usable.sort(key=lambda said: order(said[0]))

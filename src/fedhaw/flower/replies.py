@@ -6,9 +6,10 @@ node that may speak for the client it names.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedhaw import loss_reasons
 from fedhaw.errors import shown
@@ -35,25 +36,27 @@ _SILENT = {
 }
 
 
-@dataclass(frozen=True)
-class OpenedReply:
-    """A reply whose envelope is in order; its arrays have not been looked at yet.
+@dataclass(frozen=True, eq=False)
+class Contribution:
+    """What a usable reply says besides its model.
 
     Attributes:
         client: who sent it.
         examples: how many samples stand behind it.
-        arrays: the model.
         metrics: what else it says.
         beside: what came up beside the model, if something did.
         memory: the round that the client's memory is of, counted from 1; 0 for none.
+        rest: the model's whole-number arrays.
+        asked: the round in which it was asked, if that was an earlier one.
     """
 
     client: str
     examples: float
-    arrays: ArrayRecord
     metrics: MetricRecord
-    beside: ArrayRecord | None = None
-    memory: int = 0
+    beside: ArrayRecord | None
+    memory: int
+    rest: Mapping[str, Array] = field(default_factory=dict)
+    asked: int | None = None
 
     @property
     def loss(self) -> float | None:
@@ -87,37 +90,57 @@ class Refusal:
 NO_REPLY = Refusal(loss_reasons.NO_REPLY, silent=True, of_a_reply=False)
 
 
-def read(reply: Message, node: int, roster: Roster, examples_key: str) -> OpenedReply | Refusal:
-    """The verdict on the envelope of one reply.
+@dataclass(frozen=True)
+class Gate:
+    """What a reply must be before its arrays are looked at.
 
-    Args:
-        reply: what came back.
-        node: who was asked the question it answers.
+    Attributes:
         roster: who may speak for whom.
         examples_key: the metric that holds the number of examples.
+        most_bytes: how large a reply may be, all its records together.
+        drops: clients whose uploads are to count as lost though they have arrived.
     """
-    if reply.has_error():
-        return _refusal_of_error(reply)
-    content = reply.content
-    client = _client(content, node, roster)
-    if isinstance(client, Refusal):
-        return client
-    records = [record for record in content.values() if isinstance(record, MetricRecord)]
-    if len(records) != 1:
-        return Refusal(f"{len(records)} MetricRecords where one is expected", client)
-    metrics = records[0]
-    examples = metrics.get(examples_key)
-    if examples is None:
-        return Refusal(f"no metric {examples_key!r}", client)
-    if isinstance(examples, (bool, list)) or not _usable(examples):
-        return Refusal(f"metric {examples_key!r} is {shown(examples)}", client)
-    found = {key: record for key, record in content.items() if isinstance(record, ArrayRecord)}
-    beside = found.pop(BESIDE, None)
-    if len(found) != 1:
-        reason = f"{len(found)} ArrayRecords where one is expected"
-        return Refusal(reason, client, float(examples))
-    (arrays,) = found.values()
-    return OpenedReply(client, float(examples), arrays, metrics, beside, _memory(content))
+
+    roster: Roster
+    examples_key: str
+    most_bytes: float
+    drops: Callable[[str], bool]
+
+    def read(self, reply: Message, node: int) -> tuple[Contribution, ArrayRecord] | Refusal:
+        """What a reply says, and its model, which has not been looked at yet.
+
+        Args:
+            reply: what came back.
+            node: who was asked the question it answers.
+        """
+        if reply.has_error():
+            return _refusal_of_error(reply)
+        content, key = reply.content, self.examples_key
+        if (size := sum(one.count_bytes() for one in content.values())) > self.most_bytes:
+            return Refusal(loss_reasons.too_large(size))
+        client = _client(content, node, self.roster)
+        if isinstance(client, Refusal):
+            return client
+        records = [record for record in content.values() if isinstance(record, MetricRecord)]
+        if len(records) != 1:
+            return Refusal(f"{len(records)} MetricRecords where one is expected", client)
+        examples = records[0].get(key)
+        if examples is None:
+            return Refusal(f"no metric {key!r}", client)
+        if isinstance(examples, (bool, list)) or not _usable(examples):
+            return Refusal(f"metric {key!r} is {shown(examples)}", client)
+        found = {
+            name: record for name, record in content.items() if isinstance(record, ArrayRecord)
+        }
+        beside = found.pop(BESIDE, None)
+        if len(found) != 1:
+            reason = f"{len(found)} ArrayRecords where one is expected"
+            return Refusal(reason, client, float(examples))
+        if self.drops(client):
+            return Refusal(loss_reasons.UPLINK, client, float(examples), of_a_reply=False)
+        (arrays,) = found.values()
+        said = Contribution(client, float(examples), records[0], beside, _memory(content))
+        return said, arrays
 
 
 def named_in(
@@ -133,11 +156,6 @@ def named_in(
             if isinstance(examples, (int, float)) and _usable(examples):
                 return client, float(examples)
     return client, None
-
-
-def size_of(reply: Message) -> int:
-    """The bytes of all records of a reply; 0 for an error."""
-    return 0 if reply.has_error() else sum(one.count_bytes() for one in reply.content.values())
 
 
 def is_silence(reply: Message) -> bool:

@@ -9,6 +9,9 @@ from fedhaw.flower.cohort import TooFew
 from fedhaw.settings import SETTINGS, InvalidSetting
 from fedhaw.uplink import Uplink
 
+REPLY_LIMIT = 4.0
+"""How many times as large as the model a reply may be unless the app says otherwise."""
+
 
 @dataclass(frozen=True)
 class StrategySettings:

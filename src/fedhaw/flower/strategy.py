@@ -26,14 +26,14 @@ from fedhaw.flower.evaluation import Evaluations
 from fedhaw.flower.examples import LIMIT as EXAMPLES_LIMIT
 from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.exchange import exchange
-from fedhaw.flower.intake import REPLY_LIMIT
 from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.monitor import monitor_at
 from fedhaw.flower.protection import LENGTH_LIMIT, beside_of, left_of, protected
+from fedhaw.flower.questions import Asked
 from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.roster import Roster
-from fedhaw.flower.settings import StrategySettings
+from fedhaw.flower.settings import REPLY_LIMIT, StrategySettings
 from fedhaw.flower.training import Training
 from fedhaw.history import RoundRecord, finite
 from fedhaw.late import ROUNDS as LATE_ROUNDS
@@ -196,7 +196,6 @@ class RuleStrategy(Strategy):
             recruiter=self._recruiter,
             examples_limit=limit,
             combine=train_metrics_aggr_fn or weighted_mean,
-            beside=beside,
         )
         self._evaluations = Evaluations(
             self.roster, weighted_by_key, evaluate_metrics_aggr_fn or weighted_mean, limit
@@ -286,8 +285,9 @@ class RuleStrategy(Strategy):
             server_round,
             self._deadline,
         )
-        self._evaluations.asked = [q.message for q in asked if q.message is not None]
-        return self._evaluations.asked
+        messages = [q.message for q in asked if q.message is not None]
+        self._evaluations.asked = Asked(messages)
+        return messages
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]

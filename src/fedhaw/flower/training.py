@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -15,18 +14,19 @@ from fedhaw.flower.cohort import TRAINING, Recruiter, ask
 from fedhaw.flower.errors import EverybodyLost
 from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.history import complaints, flower_metrics
-from fedhaw.flower.intake import Intake, Question
+from fedhaw.flower.intake import Intake
+from fedhaw.flower.judge import Judge
 from fedhaw.flower.late import LateReplies
 from fedhaw.flower.metrics import MetricsFunction, weighed
+from fedhaw.flower.questions import Question
+from fedhaw.flower.replies import Gate
 from fedhaw.flower.roster import Roster, order
+from fedhaw.flower.rows import Rows
 from fedhaw.flower.settings import StrategySettings
 from fedhaw.history import RoundRecord, finite
 from fedhaw.loss_reasons import absent_since
 from fedhaw.rules.private import Private
 from fedhaw.settings import InvalidSetting
-
-if TYPE_CHECKING:  # it needs torch, which most servers do without
-    from fedhaw.flower.beside import Beside
 
 SMALL_REPLY = 1_000_000
 """Bytes; a model that is smaller counts as so large when a reply's size is judged."""
@@ -45,7 +45,6 @@ class Training:
         recruiter: finds nodes and draws cohorts.
         examples_limit: bounds what clients say of their data.
         combine: how clients' metrics are put together.
-        beside: the client algorithm's part of the server, if it has one.
         late: questions of earlier rounds that are still open.
         questions: whom the present round is about; none between rounds.
         nodes: whom the last round was about.
@@ -63,7 +62,6 @@ class Training:
     recruiter: Recruiter
     examples_limit: ExamplesLimit
     combine: MetricsFunction
-    beside: "Beside | None"
     late: LateReplies = field(init=False)
     questions: list[Question] = field(default_factory=list)
     nodes: list[int] = field(default_factory=list)
@@ -116,7 +114,7 @@ class Training:
         )
         config["server-round"] = server_round
         content = RecordDict({settings.arrayrecord_key: arrays, settings.configrecord_key: config})
-        beside = None if self.beside is None else self.beside.questions(content)
+        beside = self.aggregator.beside and self.aggregator.beside.questions(content)
 
         def content_for(node: int) -> RecordDict:
             return content if beside is None else beside(self.roster.name(node))
@@ -154,43 +152,40 @@ class Training:
         """
         begin, aggregator, settings = time.perf_counter(), self.aggregator, self.settings
         intake = Intake(
-            layout=aggregator.layout,
-            global_model=(aggregator.model, aggregator.averaged),
-            questions=self.questions,
-            matrix=aggregator.matrix(len(self.questions)),
-            roster=self.roster,
-            examples_key=settings.weighted_by_key,
-            guard=aggregator.guard,
-            examples_limit=self.examples_limit,
-            late=self.late,
-            beside=self.beside,
-            most_bytes=int(settings.reply_limit * max(aggregator.bytes, SMALL_REPLY)),
-            drops=partial(settings.drops, server_round),
-            hurry=isinstance(replies, list),
+            self.questions,
+            Gate(
+                self.roster,
+                settings.weighted_by_key,
+                most_bytes=int(settings.reply_limit * max(aggregator.bytes, SMALL_REPLY)),
+                drops=partial(settings.drops, server_round),
+            ),
+            Rows(
+                aggregator.layout,
+                (aggregator.model, aggregator.averaged),
+                aggregator.matrix(len(self.questions)),
+                [question.node for question in self.questions],
+                hurry=isinstance(replies, list),
+            ),
+            Judge(self.roster, self.examples_limit, aggregator.guard, aggregator.beside),
+            self.late,
         )
         for reply in replies:
             complaint = intake.take(reply)
             if complaint is not None:
                 log.warning("aggregate_train: %s", complaint)
         received = time.perf_counter()
-        uploads, bytes_received = intake.finish(server_round), intake.bytes_received
-        self.late.close(
-            server_round,
-            [question.message for question in self.questions if question.message is not None],
-            aggregator.model,
-            intake.heard,
-            intake.came_late,
-        )
+        (uploads, taken), bytes_received = intake.finish(server_round), intake.rows.bytes
         del intake  # and with it the old model, before there is a new one
+        aggregator.guard = taken.guard
         outcome = aggregator.aggregate(uploads)
-        lost = {**uploads.lost, **outcome.refused}
+        lost = {**taken.lost, **outcome.refused}
         survivors = {c: v for c, v in uploads.contributions.items() if c not in lost}
         self.lost_in_a_row = 0 if survivors or not self.questions else self.lost_in_a_row + 1
-        events, self.events = [*self.events, *uploads.events], []
-        if self.beside is not None:
+        events, self.events = [*self.events, *taken.events], []
+        if aggregator.beside is not None:
             rounds = {c: v.asked or server_round for c, v in survivors.items()}
             memories = {c: v.memory for c, v in survivors.items()}
-            events += self.beside.settle(rounds, memories)
+            events += aggregator.beside.settle(rounds, memories)
         losses = {c: v.loss for c, v in survivors.items() if v.loss is not None}
         self.cohorts.append(tuple(uploads.clients))
         self.reports.append(
@@ -215,10 +210,10 @@ class Training:
         self.counts = {
             "clients-asked": sum(question.drawn for question in self.questions),
             "clients-lost": len(lost),
-            "clients-refused": uploads.refused + len(outcome.refused),
+            "clients-refused": taken.refused + len(outcome.refused),
             "clients-late": int(uploads.late.sum()),
             "clients-absent": self.absent,
-            "clients-doubted": uploads.doubted,
+            "clients-doubted": taken.doubted,
         }
         metrics.update(flower_metrics(self.reports[-1], self.counts, set(metrics)))
         # The messages hold the model that was sent: they go before the next round begins.
