@@ -62,13 +62,13 @@ def test_it_is_forgotten_in_the_end(flower: SimpleNamespace, arrays: ArrayRecord
 def test_a_server_that_goes_on_knows_who_is_missing(
     flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
 ) -> None:
-    def strategy() -> RuleStrategy:
-        return RuleStrategy(fedhaw.FedAvg(), checkpoint=tmp_path / "c.safetensors")
+    def strategy(nodes_timeout: float = 600) -> RuleStrategy:
+        checkpoint = tmp_path / "c.safetensors"
+        return RuleStrategy(fedhaw.FedAvg(), checkpoint=checkpoint, nodes_timeout=nodes_timeout)
 
     nodes = {k: flower.moving(k, 0.1) for k in range(4)}
     strategy().start(flower.Grid(nodes), arrays, num_rounds=2)
-    again = strategy()
-    again._recruiter.timeout = 0.05
+    again = strategy(nodes_timeout=0.05)
     again.start(flower.Grid({k: nodes[k] for k in range(3)}), arrays, num_rounds=3)
     assert again.reports[-1].lost == {"3": "absent, last heard in round 2"}
 

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -15,97 +14,108 @@ from fedhaw.flower.exchange import exchange
 from fedhaw.flower.questions import Asked, Question
 from fedhaw.flower.replies import named_in
 from fedhaw.flower.roster import Roster, order
+from fedhaw.flower.settings import StrategySettings
 from fedhaw.loss_reasons import silent_before
 
 LOOK_EVERY = 0.5
 REMIND_EVERY = 60.0
 ROLL_CALL_TIMEOUT = 30.0
-TRAINING, EVALUATION = 100, 101  # streams of random numbers that must not meet
+_STREAMS = {MessageType.TRAIN: 100, MessageType.EVALUATE: 101}  # of random numbers; never to meet
 CLOCK_DIFFERENCE = 300.0
 """Seconds a message outlives its round: clients' clocks may differ from the server's."""
-
-TooFew: TypeAlias = Literal["stop", "go on"]
 
 log = logging.getLogger("flwr.fedhaw")
 
 
-def ask(
-    roster: Roster,
-    cohort: Sequence[int],
-    content_for: Callable[[int], RecordDict],
-    kind: str,
-    server_round: int,
-    deadline: float | None,
-) -> tuple[list[Question], list[Question]]:
-    """Questions to those worth asking, and to those spared because they have been silent.
-
-    If that leaves nobody, all are asked: sparing everybody would save nothing and burn rounds.
-    """
-    paused, group = roster.paused(server_round), str(server_round)
-    spared = [Question(n, None, silent_before(paused[n])) for n in cohort if n in paused]
-    if len(spared) == len(cohort):
-        paused, spared = {}, []
-    ttl = None if deadline is None else deadline + CLOCK_DIFFERENCE
-
-    def message(node: int) -> Message:
-        # By name, because Flower takes longer to tell which is which.
-        return Message(
-            content=content_for(node), dst_node_id=node, message_type=kind, ttl=ttl, group_id=group
-        )
-
-    return [Question(node, message(node)) for node in cohort if node not in paused], spared
-
-
 @dataclass
 class Recruiter:
-    """A recruiter, which finds nodes and draws cohorts.
+    """A recruiter, which finds nodes, draws cohorts and writes to them.
 
     Attributes:
         roster: who is who; learns the names of registered nodes and, in a roll call, of clients.
-        at_start: how many nodes the first round waits for, if that is more than a round needs.
-        timeout: seconds to wait for nodes.
-        too_few: what happens when a round's nodes do not come: "stop" or "go on".
-        seed: of the draws.
-        roll_call: ask new nodes for their client's name and number of samples before a round.
-        examples_key: the metric that holds the number of examples.
+        settings: the strategy's.
+        deadline: seconds that a round waits for replies; None where nobody has said.
     """
 
     roster: Roster
-    at_start: int
-    timeout: float
-    too_few: TooFew
-    seed: int
-    roll_call: bool
-    examples_key: str
+    settings: StrategySettings
+    deadline: float | None = field(init=False)
+    _at_start: int = field(init=False)
     _started: bool = False
     _called: set[int] = field(default_factory=set)
     _last: tuple[list[int], list[str], list[int]] = ([], [], [])
 
-    def wait_for_all(self, nodes: int) -> None:
-        """A wait for at least so many nodes before the next round, as if it were the first."""
-        self.at_start = max(self.at_start, nodes)
-        self._started = False
+    def __post_init__(self) -> None:
+        self.deadline, self._at_start = self.settings.round_deadline, self.settings.nodes_at_start
 
-    def present(self, grid: Grid, least: int) -> list[int]:
-        """The nodes that are there, in the order of their clients' names.
+    def ask(
+        self,
+        cohort: Sequence[int],
+        content_for: Callable[[int], RecordDict],
+        kind: str,
+        server_round: int,
+    ) -> tuple[list[Question], list[Question]]:
+        """Questions to those worth asking, and to those spared because they have been silent.
 
-        Args:
-            grid: where to look.
-            least: how many the round needs.
+        If that leaves nobody, all are asked: sparing everybody would save nothing and burn rounds.
+        """
+        paused, group = self.roster.paused(server_round), str(server_round)
+        spared = [Question(n, None, silent_before(paused[n])) for n in cohort if n in paused]
+        if len(spared) == len(cohort):
+            paused, spared = {}, []
+        ttl = None if self.deadline is None else self.deadline + CLOCK_DIFFERENCE
+
+        def message(node: int) -> Message:
+            # By name, because Flower takes longer to tell which is which.
+            return Message(
+                content=content_for(node),
+                dst_node_id=node,
+                message_type=kind,
+                ttl=ttl,
+                group_id=group,
+            )
+
+        return [Question(node, message(node)) for node in cohort if node not in paused], spared
+
+    def draw(self, grid: Grid, kind: str, server_round: int) -> tuple[list[int], list[int]]:
+        """The nodes that are there, and those of them that are to train or to evaluate.
+
+        Both are in the order of their clients' names; the draw is the same for the same seed and
+        round.
 
         Raises:
             NoNodes: nobody came before the first round, or too few for a round that needs them.
         """
-        nodes = self._waited_for(grid, max(1, least, 0 if self._started else self.at_start))
+        fraction, least = self.settings.share(kind)
+        nodes = self._present(grid, max(self.settings.min_available_nodes, least))
+        size = min(len(nodes), max(int(len(nodes) * fraction), least))
+        if size == len(nodes):
+            return nodes, nodes
+        # The simulator's draw, so that one recipe gives the same cohorts here and there.
+        key = (_STREAMS[kind], server_round - 1)
+        sequence = np.random.SeedSequence(self.settings.seed, spawn_key=key)
+        lots = np.random.Generator(np.random.PCG64(sequence)).random(len(nodes))
+        chosen = sorted(np.argpartition(lots, size - 1)[:size])
+        return nodes, [nodes[place] for place in chosen]
+
+    def wait_for_all(self, nodes: int) -> None:
+        """A wait for at least so many nodes before the next round, as if it were the first."""
+        self._at_start = max(self._at_start, nodes)
+        self._started = False
+
+    def _present(self, grid: Grid, least: int) -> list[int]:
+        """The nodes that are there, in the order of their clients' names, once they are enough."""
+        timeout = self.settings.nodes_timeout
+        nodes = self._waited_for(grid, max(1, least, 0 if self._started else self._at_start))
         came = f"{len(nodes)} of the {least} nodes that a round needs"
         if not nodes and not self._started:
             raise NoNodes(
-                f"No SuperNode connected within {self.timeout:g} s; start some, or wait longer "
+                f"No SuperNode connected within {timeout:g} s; start some, or wait longer "
                 "with nodes_timeout=."
             )
-        if len(nodes) < least and self.too_few == "stop":
+        if len(nodes) < least and self.settings.too_few_nodes == "stop":
             raise NoNodes(
-                f"Only {came} were there within {self.timeout:g} s; start more and run again, "
+                f"Only {came} were there within {timeout:g} s; start more and run again, "
                 "which goes on from the checkpoint if there is one, or lower min_available_nodes= "
                 'and min_train_nodes=, or say too_few_nodes="go on".'
             )
@@ -113,7 +123,7 @@ class Recruiter:
             log.warning("Only %s are there; the round goes on without the others.", came)
         self._started = self._started or bool(nodes)
         self.roster.forget_absent(nodes)
-        if self.roll_call:
+        if self.settings.roll_call:
             self._call(grid, nodes)
         names = list(map(self.roster.name, nodes))
         if (nodes, names) != self._last[:2]:  # they seldom change
@@ -123,7 +133,7 @@ class Recruiter:
 
     def _waited_for(self, grid: Grid, wanted: int) -> list[int]:
         """The nodes that are there, once they are as many as wanted or the time is up."""
-        end = time.monotonic() + self.timeout
+        end = time.monotonic() + self.settings.nodes_timeout
         told = (-1, 0.0)
         while len(nodes := self._nodes(grid)) < wanted and time.monotonic() < end:
             if len(nodes) != told[0] or time.monotonic() - told[1] > REMIND_EVERY:
@@ -131,18 +141,6 @@ class Recruiter:
                 told = len(nodes), time.monotonic()
             time.sleep(LOOK_EVERY)
         return nodes
-
-    def draw(
-        self, nodes: Sequence[int], fraction: float, least: int, server_round: int, purpose: int
-    ) -> list[int]:
-        """A cohort of the nodes, kept in their order; the same for the same seed and round."""
-        size = min(len(nodes), max(int(len(nodes) * fraction), least))
-        if size == len(nodes):
-            return list(nodes)
-        # The simulator's draw, so that one recipe gives the same cohorts here and there.
-        sequence = np.random.SeedSequence(self.seed, spawn_key=(purpose, server_round - 1))
-        lots = np.random.Generator(np.random.PCG64(sequence)).random(len(nodes))
-        return [nodes[place] for place in sorted(np.argpartition(lots, size - 1)[:size])]
 
     def _nodes(self, grid: Grid) -> list[int]:
         nodes = list(grid.get_nodes())
@@ -160,11 +158,11 @@ class Recruiter:
             Message(content, node, MessageType.QUERY, ttl=ROLL_CALL_TIMEOUT + CLOCK_DIFFERENCE)
             for node in new
         ]
-        asked = Asked(messages)
+        asked, key = Asked(messages), self.settings.weighted_by_key
         for reply in exchange(grid, messages, ROLL_CALL_TIMEOUT):
             node = asked.node(reply)
             if node is None or reply.has_error():
                 continue
-            client, examples = named_in(reply.content, node, self.roster, self.examples_key)
+            client, examples = named_in(reply.content, node, self.roster, key)
             if client is not None and examples is not None:
                 self.roster.answered(node, client, examples)

@@ -6,7 +6,7 @@ node that may speak for the client it names.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -55,7 +55,7 @@ class Contribution:
     metrics: MetricRecord
     beside: ArrayRecord | None
     memory: int
-    rest: Mapping[str, Array] = field(default_factory=dict)
+    rest: dict[str, Array] = field(default_factory=dict)
     asked: int | None = None
 
     @property

@@ -3,11 +3,14 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
-from fedhaw.flower.cohort import TooFew
+from flwr.app import ArrayRecord, ConfigRecord, MessageType, RecordDict
+
 from fedhaw.settings import SETTINGS, InvalidSetting
 from fedhaw.uplink import Uplink
+
+TooFew: TypeAlias = Literal["stop", "go on"]
 
 REPLY_LIMIT = 4.0
 """How many times as large as the model a reply may be unless the app says otherwise."""
@@ -26,13 +29,16 @@ class StrategySettings:
     arrayrecord_key: str
     configrecord_key: str
     round_deadline: float | None
+    nodes_at_start: int
     nodes_timeout: float
     too_few_nodes: TooFew
     late_rounds: int
     forget_after: int
+    length_limit: float
     reply_limit: float
     stop_when_lost: int
     seed: int
+    roll_call: bool
     uplink: Uplink | None
     checkpoint: str | os.PathLike[str] | None
     checkpoint_every: int
@@ -57,7 +63,7 @@ class StrategySettings:
         ):
             if getattr(self, name) < 0:
                 raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be 0 or more.")
-        for name in ("seed", "checkpoint_every"):  # as in a simulation
+        for name in ("seed", "checkpoint_every", "length_limit"):  # as in a simulation
             SETTINGS[name].checked(getattr(self, name), name)
         if self.checkpoints_kept < 1:
             raise InvalidSetting(f"checkpoints_kept is {self.checkpoints_kept}; give 1 or more.")
@@ -84,6 +90,17 @@ class StrategySettings:
                 f"description has an unknown entry {min(unknown)!r}; a history's first line takes "
                 "name, config and clients."
             )
+
+    def share(self, kind: str) -> tuple[float, int]:
+        """The share of the nodes that are asked to train or to evaluate, and how many at least."""
+        if kind == MessageType.TRAIN:
+            return self.fraction_train, self.min_train_nodes
+        return self.fraction_evaluate, self.min_evaluate_nodes
+
+    def content(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
+        """What nodes are sent in a round."""
+        config["server-round"] = server_round
+        return RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
 
     def drops(self, server_round: int, client: str) -> bool:
         """Whether the emulated uplink, if there is one, loses this client's upload."""

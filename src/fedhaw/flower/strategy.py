@@ -13,15 +13,15 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedhaw.flower.aggregator import Aggregator
-from fedhaw.flower.cohort import EVALUATION, Recruiter, TooFew, ask
+from fedhaw.flower.cohort import Recruiter
 from fedhaw.flower.evaluation import Evaluations
 from fedhaw.flower.examples import LIMIT as EXAMPLES_LIMIT
 from fedhaw.flower.examples import ExamplesLimit
@@ -30,23 +30,21 @@ from fedhaw.flower.layout import STATISTICS, LayerOf
 from fedhaw.flower.metrics import MetricsFunction, weighted_mean
 from fedhaw.flower.monitor import monitor_at
 from fedhaw.flower.protection import LENGTH_LIMIT, beside_of, left_of, protected
-from fedhaw.flower.questions import Asked
 from fedhaw.flower.recorder import RunRecorder
+from fedhaw.flower.results import EvaluateFunction, Results
 from fedhaw.flower.roster import Roster
-from fedhaw.flower.settings import REPLY_LIMIT, StrategySettings
+from fedhaw.flower.settings import REPLY_LIMIT, StrategySettings, TooFew
 from fedhaw.flower.training import Training
-from fedhaw.history import RoundRecord, finite
+from fedhaw.history import RoundRecord
 from fedhaw.late import ROUNDS as LATE_ROUNDS
 from fedhaw.rules import FedHAWAuto, LengthGuard, Rule
 from fedhaw.rules.base import suited
 from fedhaw.rules.private import Privacy, Private
-from fedhaw.settings import SETTINGS, InvalidSetting
+from fedhaw.settings import InvalidSetting
 from fedhaw.uplink import Uplink
 
 if TYPE_CHECKING:  # they need torch, which most servers do without
     from fedhaw.clients import ClientUpdate
-
-EvaluateFunction = Callable[[int, ArrayRecord], MetricRecord | None]
 
 ConfigOfRound = Callable[[int], ConfigRecord]
 """What clients are told in a round, counted from 1."""
@@ -174,35 +172,20 @@ class RuleStrategy(Strategy):
         rule = suited(FedHAWAuto() if rule is None else rule, client_update)
         self.rule = protected(rule, clip, privacy)
         self.roster = Roster(bound=node_clients, doubts=examples_limit > 0)
+        self._recruiter = Recruiter(self.roster, self.settings)
         # Whether an update is refused for its length depends on the others': privacy forbids it.
-        SETTINGS["length_limit"].checked(length_limit, "length_limit")
         guard = LengthGuard(length_limit if privacy is None else 0)
         beside = beside_of(client_update, privacy)
         self._aggregator = Aggregator(self.rule, layer_of, statistics, guard, beside)
-        self._recruiter = Recruiter(
-            roster=self.roster,
-            at_start=nodes_at_start,
-            timeout=nodes_timeout,
-            too_few=too_few_nodes,
-            seed=seed,
-            roll_call=roll_call,
-            examples_key=weighted_by_key,
-        )
         limit = ExamplesLimit(examples_limit, max_examples)
         self._training = Training(
-            settings=self.settings,
-            aggregator=self._aggregator,
-            roster=self.roster,
-            recruiter=self._recruiter,
-            examples_limit=limit,
-            combine=train_metrics_aggr_fn or weighted_mean,
+            self._aggregator, self._recruiter, limit, train_metrics_aggr_fn or weighted_mean
         )
         self._evaluations = Evaluations(
-            self.roster, weighted_by_key, evaluate_metrics_aggr_fn or weighted_mean, limit
+            self._recruiter, limit, evaluate_metrics_aggr_fn or weighted_mean
         )
         self._monitor_at = monitor
         self._running = False
-        self._deadline = round_deadline
 
     @property
     def reports(self) -> list[RoundRecord]:
@@ -238,7 +221,7 @@ class RuleStrategy(Strategy):
             log.info(
                 "\t├──> Private: %s; a metric of every round is epsilon", left_of(self.rule.rule)
             )
-        log.info("\t├──> Round deadline: %s s", self._deadline)
+        log.info("\t├──> Round deadline: %s s", self._recruiter.deadline)
         log.info("\t└──> Checkpoint: %s", self.settings.checkpoint or "none")
 
     # The parts of a round, as Flower names them.
@@ -247,7 +230,7 @@ class RuleStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """The messages to the cohort drawn for the round; a list, because Flower iterates twice."""
-        return self._training.configure(server_round, arrays, config, grid, self._deadline)
+        return self._training.configure(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -262,32 +245,7 @@ class RuleStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """The messages to the nodes drawn to evaluate the new model."""
-        settings = self.settings
-        if settings.fraction_evaluate == 0:
-            return []
-        cohort = self._recruiter.draw(
-            self._recruiter.present(
-                grid, max(settings.min_available_nodes, settings.min_evaluate_nodes)
-            ),
-            settings.fraction_evaluate,
-            settings.min_evaluate_nodes,
-            server_round,
-            purpose=EVALUATION,
-        )
-        config["server-round"] = server_round
-        content = RecordDict({settings.arrayrecord_key: arrays, settings.configrecord_key: config})
-        # The round is over: who was silent in it is spared from its evaluation, too.
-        asked, _ = ask(
-            self.roster,
-            cohort,
-            lambda node: content,
-            MessageType.EVALUATE,
-            server_round,
-            self._deadline,
-        )
-        messages = [q.message for q in asked if q.message is not None]
-        self._evaluations.asked = Asked(messages)
-        return messages
+        return self._evaluations.configure(server_round, arrays, config, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -316,8 +274,8 @@ class RuleStrategy(Strategy):
         Raises:
             EverybodyLost: `stop_when_lost` rounds in a row gave no usable model.
         """
-        training = self._training
-        self._deadline = min(timeout, self.settings.round_deadline or timeout)
+        training, deadline = self._training, min(timeout, self.settings.round_deadline or timeout)
+        self._recruiter.deadline = deadline
         train_configs, evaluate_configs = _schedule(train_config), _schedule(evaluate_config)
         with (
             self._own(),
@@ -333,39 +291,30 @@ class RuleStrategy(Strategy):
                 self._recruiter.wait_for_all(kept.cohort)
                 training.events = [f"the server was started again after round {done}"]
             monitor.begin(done, num_rounds)
-            result = Result(arrays=arrays)
-            if done == 0 and evaluate_fn is not None:
-                initial = evaluate_fn(0, arrays)
-                log.info("Initial global evaluation results: %s", initial)
-                if initial is not None:
-                    result.evaluate_metrics_serverapp[0] = initial
+            results = Results(Result(arrays=arrays), evaluate_fn)
+            if done == 0:
+                results.begin()
             for server_round in range(done + 1, num_rounds + 1):
                 log.info("")
                 log.info("[ROUND %d/%d]", server_round, num_rounds)
-                messages = self.configure_train(
-                    server_round, arrays, train_configs(server_round), grid
-                )
-                overdue = list(training.late.open)
-                replies = exchange(grid, messages, self._deadline, overdue=overdue)
-                new_arrays, metrics = self.aggregate_train(server_round, replies)
-                alive = self.roster.answering(training.nodes)
-                arrays = arrays if new_arrays is None else new_arrays
-                result.arrays = arrays
-                if metrics is not None:
-                    log.info("\t└──> Aggregated MetricRecord: %s", metrics)
-                    result.train_metrics_clientapp[server_round] = metrics
+                config = train_configs(server_round)
+                messages = self.configure_train(server_round, arrays, config, grid)
+                replies = exchange(grid, messages, deadline, overdue=list(training.late.open))
+                arrays = results.trained(server_round, *self.aggregate_train(server_round, replies))
+                begin = time.perf_counter()
                 config = evaluate_configs(server_round)
-                self._evaluate(server_round, arrays, config, evaluate_fn, grid, result)
+                messages = self.configure_evaluate(server_round, arrays, config, grid)
+                replies = exchange(grid, messages, deadline)
+                by_clients = self.aggregate_evaluate(server_round, replies)
+                measured = results.evaluated(server_round, by_clients)
+                training.evaluated(measured, time.perf_counter() - begin)
                 # A server that goes on later waits for these; the dead would cost it its patience.
-                alive = self.roster.answering(alive)
+                alive = self.roster.answering(training.alive)
                 kept.keep(self.reports[-1], len(alive), server_round == num_rounds)
                 monitor.show(self.reports[-1], training.counts)
                 training.stop_if_all_are_lost()
             kept.end()
-        log.info("Finished in %.1f s. Final results:", kept.seconds)
-        for line in str(result).splitlines():
-            log.info("\t%s", line)
-        return result
+        return results.end(kept.seconds)
 
     @contextmanager
     def _own(self) -> Iterator[None]:
@@ -376,35 +325,6 @@ class RuleStrategy(Strategy):
             yield
         finally:
             self._running = False
-
-    def _evaluate(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        evaluate_fn: EvaluateFunction | None,
-        grid: Grid,
-        result: Result,
-    ) -> None:
-        begin = time.perf_counter()
-        messages = self.configure_evaluate(server_round, arrays, config, grid)
-        assert self._deadline is not None
-        by_clients = self.aggregate_evaluate(server_round, exchange(grid, messages, self._deadline))
-        if by_clients is not None:
-            log.info("\t└──> Aggregated MetricRecord: %s", by_clients)
-            result.evaluate_metrics_clientapp[server_round] = by_clients
-        by_server = None if evaluate_fn is None else evaluate_fn(server_round, arrays)
-        if by_server is not None:
-            log.info("\t└──> Server's evaluation: %s", dict(by_server))
-            result.evaluate_metrics_serverapp[server_round] = by_server
-        report = self.reports[-1]
-        measured: Mapping[str, object] = by_server or by_clients or {}
-        numbers = {name: v for name, v in measured.items() if isinstance(v, int | float)}
-        self.reports[-1] = replace(
-            report,
-            evaluation=finite(numbers.keys(), numbers.values()),
-            seconds={**report.seconds, "evaluate": time.perf_counter() - begin},
-        )
 
 
 def _schedule(config: ConfigRecord | ConfigOfRound | None) -> ConfigOfRound:

@@ -2,15 +2,15 @@
 
 import logging
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedhaw.flower.aggregator import Aggregator
-from fedhaw.flower.cohort import TRAINING, Recruiter, ask
+from fedhaw.flower.cohort import Recruiter
 from fedhaw.flower.errors import EverybodyLost
 from fedhaw.flower.examples import ExamplesLimit
 from fedhaw.flower.history import complaints, flower_metrics
@@ -20,9 +20,8 @@ from fedhaw.flower.late import LateReplies
 from fedhaw.flower.metrics import MetricsFunction, weighed
 from fedhaw.flower.questions import Question
 from fedhaw.flower.replies import Gate
-from fedhaw.flower.roster import Roster, order
+from fedhaw.flower.roster import order
 from fedhaw.flower.rows import Rows
-from fedhaw.flower.settings import StrategySettings
 from fedhaw.history import RoundRecord, finite
 from fedhaw.loss_reasons import absent_since
 from fedhaw.rules.private import Private
@@ -39,15 +38,13 @@ class Training:
     """The rounds of a run, as far as training goes.
 
     Attributes:
-        settings: the strategy's.
         aggregator: holds model, rule and state.
-        roster: who is who.
-        recruiter: finds nodes and draws cohorts.
+        recruiter: finds nodes and draws cohorts; its roster knows who is who.
         examples_limit: bounds what clients say of their data.
         combine: how clients' metrics are put together.
         late: questions of earlier rounds that are still open.
         questions: whom the present round is about; none between rounds.
-        nodes: whom the last round was about.
+        alive: the nodes that the last round was about, without those that were silent.
         reports: what happened, a record a round.
         cohorts: who took part in the aggregation, a tuple a round.
         counts: how many clients were asked, lost and so on in the last round, by name.
@@ -56,15 +53,13 @@ class Training:
         events: what is to be said of the next round, a sentence each.
     """
 
-    settings: StrategySettings
     aggregator: Aggregator
-    roster: Roster
     recruiter: Recruiter
     examples_limit: ExamplesLimit
     combine: MetricsFunction
     late: LateReplies = field(init=False)
     questions: list[Question] = field(default_factory=list)
-    nodes: list[int] = field(default_factory=list)
+    alive: list[int] = field(default_factory=list)
     reports: list[RoundRecord] = field(default_factory=list)
     cohorts: list[tuple[str, ...]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -74,6 +69,7 @@ class Training:
     _bytes_sent: int = 0
 
     def __post_init__(self) -> None:
+        self.settings, self.roster = self.recruiter.settings, self.recruiter.roster
         self.late = LateReplies(self.settings.late_rounds)
 
     def begin(self) -> None:
@@ -84,12 +80,7 @@ class Training:
         self.late.open.clear()
 
     def configure(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-        deadline: float | None,
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """The messages to the cohort drawn for the round; a list, because Flower iterates twice."""
         settings = self.settings
@@ -102,26 +93,16 @@ class Training:
             )
         if settings.fraction_train == 0:
             return []
-        present = self.recruiter.present(
-            grid, max(settings.min_available_nodes, settings.min_train_nodes)
-        )
-        cohort = self.recruiter.draw(
-            present,
-            settings.fraction_train,
-            settings.min_train_nodes,
-            server_round,
-            purpose=TRAINING,
-        )
-        config["server-round"] = server_round
-        content = RecordDict({settings.arrayrecord_key: arrays, settings.configrecord_key: config})
-        beside = self.aggregator.beside and self.aggregator.beside.questions(content)
+        kind = MessageType.TRAIN
+        present, cohort = self.recruiter.draw(grid, kind, server_round)
+        content = settings.content(server_round, arrays, config)
+        algorithm = self.aggregator.beside
+        beside = None if algorithm is None else algorithm.questions(content)
 
         def content_for(node: int) -> RecordDict:
             return content if beside is None else beside(self.roster.name(node))
 
-        asked, spared = ask(
-            self.roster, cohort, content_for, MessageType.TRAIN, server_round, deadline
-        )
+        asked, spared = self.recruiter.ask(cohort, content_for, kind, server_round)
         heard = self.roster.heard
         absent = self.roster.absent(present, since=server_round - settings.forget_after)
         missing = [Question(n, None, absent_since(heard[client])) for n, client in absent.items()]
@@ -216,9 +197,19 @@ class Training:
             "clients-doubted": taken.doubted,
         }
         metrics.update(flower_metrics(self.reports[-1], self.counts, set(metrics)))
+        self.alive = self.roster.answering(question.node for question in self.questions)
         # The messages hold the model that was sent: they go before the next round begins.
-        self.nodes, self.questions = [question.node for question in self.questions], []
+        self.questions = []
         return aggregator.record, metrics
+
+    def evaluated(self, measured: Mapping[str, float], seconds: float) -> None:
+        """What was measured of the last round's model, written into its record."""
+        report = self.reports[-1]
+        self.reports[-1] = replace(
+            report,
+            evaluation=finite(measured.keys(), measured.values()),
+            seconds={**report.seconds, "evaluate": seconds},
+        )
 
     def stop_if_all_are_lost(self) -> None:
         """A stop of a run in which nothing works any more.
