@@ -5,15 +5,13 @@ from fedhaw.settings.declaration import (
     SETTINGS,
     SPELLINGS,
     SWEEP_SETTINGS,
-    DataSource,
     FederationSettings,
-    ModelSource,
     Settings,
-    SplitSource,
     SweepSettings,
 )
 from fedhaw.settings.filling import Place, by_name, described, fill, of_today
 from fedhaw.settings.setting import InvalidSetting, Setting
+from fedhaw.settings.sources import DataSource, ModelSource, SplitSource
 
 __all__ = [
     "FORMER_NAMES",

@@ -30,10 +30,9 @@ class InvalidSetting(FedhawError, ValueError):
 
 @dataclass(frozen=True)
 class Setting:
-    """The declaration of a setting; its name and type stand where it is declared.
+    """The declaration of a setting; its name, type and help stand where it is declared.
 
     Attributes:
-        help: a sentence on what it is.
         default: its value when nothing is said.
         by_data: other defaults, by data set.
         default_text: the default in words, where the value itself would not say it.
@@ -54,11 +53,11 @@ class Setting:
         before: what it was then, where that is not its default.
         same_as: the setting of which this is another spelling.
         name: what it is called.
+        help: a sentence on what it is.
         kind: of its type.
         optional: whether Python may give None, which is the same as to say nothing.
     """
 
-    help: str = ""
     default: object = None
     _: KW_ONLY
     by_data: Mapping[str, object] = field(default_factory=dict)
@@ -78,6 +77,7 @@ class Setting:
     before: object = None
     same_as: str | None = None
     name: str = ""
+    help: str = ""
     kind: Kind = "text"
     optional: bool = False
 
