@@ -13,7 +13,8 @@ The app is examples/flower with Flower's own FedAvg as an alternative server. Pr
 that were finished, the accuracy, the uploads that were lost, and where the time went. A client's
 upload is lost by its *link* if that was down at some time in the round; *after* a break if it was
 down in the round before, so that the node was spared or still finding its way back; and otherwise
-to the *load* of the machine, on which it missed the deadline over a link that held.
+to the *load* of the machine, on which it missed the deadline over a link that held. *Late* are the
+lost ones that came in a later round and counted there.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,18 @@ BIN = Path(sys.executable).parent
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flower"
 PORT = 18080
 SERVER = "10.77.0.1"
-STRATEGIES = {"Flower FedAvg": ("flower", ""), "FedAvg": ("", "fedavg"), "FedHAW": ("", "fedhaw")}
+STRATEGIES = {
+    "Flower FedAvg": {"peer": "flower"},
+    "FedAvg, late is lost": {"rule": "fedavg", "late-rounds": 0},
+    "FedAvg": {"rule": "fedavg"},
+    "FedHAW": {"rule": "fedhaw"},
+    "FedHAW-auto, late is lost": {"rule": "fedhaw-auto", "late-rounds": 0},
+    "FedHAW-auto": {"rule": "fedhaw-auto"},
+}  # by the settings of the app that make it
 
+LATE = "came late and counts"  # in a round's note
 COLUMNS = (
-    "", "rounds", "accuracy %", "lost, by round", "by link", "after", "by load", "waited s",
+    "", "rounds", "accuracy %", "lost, by round", "by link", "after", "by load", "late", "waited s",
     "to the deadline", "undisturbed rounds, s",
 )  # fmt: skip
 
@@ -123,10 +132,10 @@ def main() -> None:
         app = make_app(folder / "app", options.clients)
 
         def rows() -> Iterator[tuple[object, ...]]:
-            for name, (peer, rule) in STRATEGIES.items():
-                out = folder / name.replace(" ", "-")
+            for name, chosen in STRATEGIES.items():
+                out = folder / name.replace(" ", "-").replace(",", "")
                 shutil.rmtree(out, ignore_errors=True)
-                yield name, *row(measure(out, app, peer, rule, options), options)
+                yield name, *row(measure(out, app, chosen, options), options)
 
         title = f"{options.clients} clients, {options.rounds} rounds over links that break"
         to.table(title, COLUMNS, rows())
@@ -146,7 +155,7 @@ def make_app(folder: Path, clients: int) -> Path:
 
 
 def measure(
-    out: Path, app: Path, peer: str, rule: str, options: argparse.Namespace
+    out: Path, app: Path, chosen: Mapping[str, str | int], options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """One strategy's run over breaking links; its rounds, each with the links that were down."""
     out.mkdir(parents=True)
@@ -159,11 +168,14 @@ def measure(
             start(node, f"node{k}", "flower-supernode", "--insecure", "--superlink",
                   f"{SERVER}:{PORT}", "--node-config", f"partition-id={k}")  # fmt: skip
         time.sleep(8)
-        settings = (
-            f'peer="{peer}" rule="{rule}" rounds={options.rounds} out="{out}" '
-            f"round-deadline={options.deadline}"
-        )
-        start(hub, "run", "flwr", "run", str(app), "broken", "--stream", "-c", settings)
+        settings = {
+            **chosen,
+            "rounds": options.rounds,
+            "out": str(out),
+            "round-deadline": options.deadline,
+        }
+        words = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+        start(hub, "run", "flwr", "run", str(app), "broken", "--stream", "-c", words)
         wait(lambda: read(out), options.limit)  # the first round is everybody's: links hold
         stop = threading.Event()
         down: dict[int, set[int]] = {}
@@ -324,6 +336,7 @@ def row(rounds: list[dict[str, Any]], options: argparse.Namespace) -> tuple[obje
         for cause in causes.values():
             lost[cause] += 1
         disturbed = record["down"] | {k for k, cause in causes.items() if cause != "load"}
+    late = sum(str(record).count(LATE) for record in rounds)
     seconds = [record["seconds"]["train"] for record in rounds]
     stalled = sum(s >= options.deadline for s in seconds)
     accuracy = " ".join(f"{100 * record['evaluation']['accuracy']:.0f}" for record in rounds)
@@ -331,7 +344,7 @@ def row(rounds: list[dict[str, Any]], options: argparse.Namespace) -> tuple[obje
     calm = [s for s, r in zip(seconds, rounds, strict=True) if not (r["down"] or r["lost"])]
     return (
         len(rounds), accuracy, by_round, lost["link"], lost["after"], lost["load"],
-        f"{sum(seconds):.0f}", stalled, " ".join(f"{s:.0f}" for s in calm),
+        late, f"{sum(seconds):.0f}", stalled, " ".join(f"{s:.0f}" for s in calm),
     )  # fmt: skip
 
 

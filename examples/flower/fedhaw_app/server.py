@@ -43,6 +43,7 @@ def main(grid: Grid, context: Context) -> None:
         min_available_nodes=1,
         nodes_at_start=federation.clients,
         round_deadline=float(config["round-deadline"]),
+        late_rounds=int(config["late-rounds"]),
         nodes_timeout=float(config["nodes-timeout"]),
         seed=settings["seed"],
         roll_call=cohort < federation.clients,
