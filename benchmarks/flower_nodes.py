@@ -1,6 +1,7 @@
 """How the server inside Flower grows with the number of nodes, beside Flower's own FedAvg.
 
     python benchmarks/flower_nodes.py [--nodes 1000,10000] [--save]
+    python benchmarks/flower_nodes.py ray [--nodes 1000] [--save]
 
 A model of 1,000 numbers, so that what counts is work per node and not per number. Timed are the
 four parts of a round that a strategy has: configuring training, aggregating the models, configuring
@@ -10,20 +11,28 @@ by round, in one process; the first round, which warms up and learns who is who,
 Python's collector of cycles now and then goes through all that is in memory, which takes longer
 than configuring a round, and falls into one part or another by chance. So in every other round it
 is held back, of which the parts are shown, and in the others left alone: "round" is their sum.
+
+`ray` runs whole federations instead, in Flower's simulation on Ray: five rounds of nodes that send
+back the model they got, a little way off, each strategy in a process of its own.
 """
 
 import argparse
 import gc
 import logging
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
 from flwr.supercore.task_identity import TaskIdentity
 from record import Record
 
@@ -31,7 +40,7 @@ import fedhaw
 from fedhaw.flower import RuleStrategy
 
 PARAMETERS = 1000
-ROUNDS = 4
+ROUNDS, RAY_ROUNDS = 4, 5
 PARTS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
 ROUND = "round"
 STRATEGIES: dict[str, Callable[[], Any]] = {
@@ -57,20 +66,23 @@ class Nodes:
         return self._nodes
 
 
+def reply(message: Message, server_round: int) -> Message:
+    """What a node answers: a model a little way off, or an accuracy."""
+    node = message.metadata.dst_node_id
+    content = RecordDict({"who": ConfigRecord({"client-id": str(node)})})
+    content["metrics"] = MetricRecord({"num-examples": 10 + node % 7, "accuracy": 0.5})
+    if message.metadata.message_type == "train":
+        values = np.full(PARAMETERS, 1e-3 * (node % 5 + server_round), np.float32)
+        content["arrays"] = ArrayRecord({"w": Array(values)})
+    return Message(content, reply_to=message)
+
+
 def replies(messages: list[Message], server_round: int) -> list[Message]:
-    """What the nodes answer: a model a little way off, or an accuracy."""
-    made = []
+    """What all nodes answer; their messages get the numbers that a grid gives them."""
     for number, message in enumerate(messages):
         kind = message.metadata.message_type
         message.metadata.__dict__["_message_id"] = f"{kind}.{server_round}.{number}"
-        node = message.metadata.dst_node_id
-        content = RecordDict({"who": ConfigRecord({"client-id": str(node)})})
-        content["metrics"] = MetricRecord({"num-examples": 10 + node % 7, "accuracy": 0.5})
-        if kind == "train":
-            values = np.full(PARAMETERS, 1e-3 * (node % 5 + server_round), np.float32)
-            content["arrays"] = ArrayRecord({"w": Array(values)})
-        made.append(Message(content, reply_to=message))
-    return made
+    return [reply(message, server_round) for message in messages]
 
 
 def timed(part: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -130,16 +142,60 @@ def table(record: Record, nodes: int, seconds: dict[str, dict[str, list[float]]]
     record.table(title, columns, rows)
 
 
+def seconds_on_ray(name: str, nodes: int) -> list[float]:
+    """Seconds of every round in Flower's simulation; runs in a process of its own."""
+    client, server, ends = ClientApp(), ServerApp(), [0.0]
+
+    @client.train()
+    @client.evaluate()
+    def answer(message: Message, _: Context) -> Message:
+        return reply(message, 1)
+
+    @server.main()
+    def serve(grid: Grid, _: Context) -> None:
+        def note_the_time(*_: object) -> None:
+            ends.append(time.perf_counter())
+
+        initial = ArrayRecord({"w": Array(np.zeros(PARAMETERS, np.float32))})
+        ends[0] = time.perf_counter()
+        STRATEGIES[name]().start(
+            grid, initial, num_rounds=RAY_ROUNDS, evaluate_fn=note_the_time, timeout=600
+        )
+
+    run_simulation(server, client, num_supernodes=nodes)
+    return np.diff(ends[1:]).tolist()  # the first end is that of the initial model
+
+
+def ray_table(record: Record, nodes: int) -> None:
+    """Whole rounds on Ray."""
+    spawn, seconds = multiprocessing.get_context("spawn"), {}
+    for name in STRATEGIES:
+        with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+            seconds[name] = pool.submit(seconds_on_ray, name, nodes).result()
+    flower = sum(seconds["Flower FedAvg"])
+    rows = [
+        (name, f"{sum(own):.0f}", f"{sum(own) / flower:.2f}", " ".join(f"{s:.0f}" for s in own))
+        for name, own in seconds.items()
+    ]
+    title = f"{nodes:,} nodes on Ray, {RAY_ROUNDS} rounds with evaluation"
+    record.table(title, ("", "s", "/ Flower", "by round, s"), rows)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    arguments.add_argument("--nodes", default="1000,10000")
-    arguments.add_argument("--save", action="store_true", help="write results/flower_nodes.txt")
+    arguments.add_argument("question", nargs="?", choices=["parts", "ray"], default="parts")
+    arguments.add_argument("--nodes", help="how many; 1000,10000 by default, 1000 on Ray")
+    arguments.add_argument(
+        "--save", action="store_true", help="write the file in benchmarks/results"
+    )
     options = arguments.parse_args()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
-    with Record("flower_nodes", options.save) as record:
-        for nodes in map(int, options.nodes.split(",")):
-            table(record, nodes, measure(nodes))
+    on_ray = options.question == "ray"
+    counts = [int(n) for n in (options.nodes or ("1000" if on_ray else "1000,10000")).split(",")]
+    with Record("flower_nodes_ray" if on_ray else "flower_nodes", options.save) as record:
+        for nodes in counts:
+            ray_table(record, nodes) if on_ray else table(record, nodes, measure(nodes))
 
 
 if __name__ == "__main__":
