@@ -28,18 +28,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from flwr.supercore.task_identity import TaskIdentity
 from record import Record
+from simulation_peers.echo import PARAMETERS, client_app, reply
 
 import fedhaw
 from fedhaw.flower import RuleStrategy
 
-PARAMETERS = 1000
 ROUNDS, RAY_ROUNDS = 4, 5
 PARTS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
 ROUND = "round"
@@ -64,17 +63,6 @@ class Nodes:
     def get_nodes(self) -> list[Any]:
         """The same, as Flower lists them."""
         return self._nodes
-
-
-def reply(message: Message, server_round: int) -> Message:
-    """What a node answers: a model a little way off, or an accuracy."""
-    node = message.metadata.dst_node_id
-    content = RecordDict({"who": ConfigRecord({"client-id": str(node)})})
-    content["metrics"] = MetricRecord({"num-examples": 10 + node % 7, "accuracy": 0.5})
-    if message.metadata.message_type == "train":
-        values = np.full(PARAMETERS, 1e-3 * (node % 5 + server_round), np.float32)
-        content["arrays"] = ArrayRecord({"w": Array(values)})
-    return Message(content, reply_to=message)
 
 
 def replies(messages: list[Message], server_round: int) -> list[Message]:
@@ -144,12 +132,7 @@ def table(record: Record, nodes: int, seconds: dict[str, dict[str, list[float]]]
 
 def seconds_on_ray(name: str, nodes: int) -> list[float]:
     """Seconds of every round in Flower's simulation; runs in a process of its own."""
-    client, server, ends = ClientApp(), ServerApp(), [0.0]
-
-    @client.train()
-    @client.evaluate()
-    def answer(message: Message, _: Context) -> Message:
-        return reply(message, 1)
+    server, ends = ServerApp(), [0.0]
 
     @server.main()
     def serve(grid: Grid, _: Context) -> None:
@@ -162,7 +145,7 @@ def seconds_on_ray(name: str, nodes: int) -> list[float]:
             grid, initial, num_rounds=RAY_ROUNDS, evaluate_fn=note_the_time, timeout=600
         )
 
-    run_simulation(server, client, num_supernodes=nodes)
+    run_simulation(server, client_app(), num_supernodes=nodes)
     return np.diff(ends[1:]).tolist()  # the first end is that of the initial model
 
 
