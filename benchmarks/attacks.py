@@ -56,15 +56,15 @@ ROUNDS, BEGIN = 20, 8
 ONE, TWO, THREE = (2,), (2, 5), (2, 5, 8)
 
 Lie = Callable[[int, Message, Message], Message | None]
-"""What a liar makes of the rounds since it began, the question and its honest answer; None for
-silence."""
+"""What a liar makes of the rounds since lies began, below 0 before, the question and its honest
+answer; None for silence."""
 
 Outcome = list[float] | str
 """The accuracies of a run in %, or the error with which it ended."""
 
 Change = Callable[[int, NDArray[Any], NDArray[Any]], NDArray[Any]]
-"""What a liar sends in place of an array, from the rounds since it began, what it was sent and what
-it has learnt."""
+"""What a liar sends in place of an array, from the rounds since lies began, what it was sent and
+what it has learnt."""
 
 
 def changed(change: Change, examples: float | None = None) -> Lie:
@@ -145,7 +145,7 @@ class Attack:
 
 def boaster(factor: float) -> Attack:
     """A client that says it has far more data than anybody, behaves, and turns later."""
-    turning = times(lambda since: 1 if since < BEGIN else factor, 1e12)
+    turning = times(lambda since: 1 if since < 0 else factor, 1e12)
     return Attack(ONE, turning, from_the_start=True)
 
 
@@ -237,8 +237,8 @@ class Trial:
         """What a client answers, be it honest or not."""
         attack = ATTACKS[self.attack]
         now = int(str(question.content.config_records["config"]["server-round"]))
-        since = now - (1 if attack.from_the_start else self.begin)
-        lies = client in attack.liars and since >= 0
+        since = now - self.begin
+        lies = client in attack.liars and (attack.from_the_start or since >= 0)
         if now < self.begin and not lies:
             return self.before_any_lie(client, now, question, context)
         app = client_app(lambda context: self.participant(client, lies and attack.flips))

@@ -96,14 +96,14 @@ def measured(rule: Rule[Any], seeds: int, settings: Mapping[str, Any]) -> list[s
             lengths_seen.append((max(times.values()), max(by_data)))
         return {}, judge(guard, lengths, examples)[1]
 
-    def opposed(gram: Vector, shares: Vector, growth: Vector) -> None:
-        found = trust.opposed(gram, shares, growth)  # of any length: see below
-        if found is not None:
-            lengths, own = np.sqrt(np.diag(gram)), growth[found.update]
-            others = np.delete(growth, found.update)
-            length = float(lengths[found.update] / np.median(lengths))
+    def opposed(gram: Vector, shares: Vector, growth: Vector, most: int) -> trust.Opponents:
+        found = trust.opposed(gram, shares, growth, most)  # of any length: see below
+        lengths, others = np.sqrt(np.diag(gram)), np.delete(growth, found.updates)
+        for update in found.updates:
+            length, own = float(lengths[update] / np.median(lengths)), growth[update]
             beyond = float(max(others.min() - own, own - others.max()))
             opposed_seen.append((length, beyond if length > longer else -math.inf))
+        return trust.Opponents([], [])
 
     longer = trust.LONGER
     with (

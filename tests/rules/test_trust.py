@@ -299,21 +299,31 @@ def test_who_is_against_all_others_is_longer_than_they_or_wrong_about_the_labels
     updates, growth = alike(np.random.default_rng(0)), np.linspace(-0.01, 0.01, K)
     updates[2] *= factor
     growth[2] += apart
-    assert opposed(gram(updates), np.ones(K) / K, growth) == (found and (2, apart != 0))
+    seen = ([], []) if found is None else ([found], [found] if apart else [])
+    assert opposed(gram(updates), np.ones(K) / K, growth, most=3) == seen
 
 
 def test_nobody_is_against_others_that_do_not_agree() -> None:
     updates = np.random.default_rng(0).standard_normal((K, P))
     updates[2] = -4 * updates.sum(axis=0)
-    assert opposed(gram(updates), np.ones(K) / K, STILL) is None
+    assert opposed(gram(updates), np.ones(K) / K, STILL, most=3) == ([], [])
 
 
-def test_two_that_lie_together_are_not_seen_so_soon() -> None:
+@pytest.mark.parametrize("liars", [[2], [2, 5], [2, 5, 8]])
+def test_a_few_that_lie_together_are_against_all_others(liars: list[int]) -> None:
     updates = alike(np.random.default_rng(0))
-    updates[[2, 5]] *= -4
-    assert opposed(gram(updates), np.ones(K) / K, STILL) is None
-    alone = np.arange(K) != 5
-    assert opposed(gram(updates[alone]), np.ones(K - 1) / K, STILL[alone]) == (2, False)
+    updates[liars] *= -4
+    growth = np.where(np.isin(np.arange(K), liars[:1]), 0.1, 0.0)
+    assert opposed(gram(updates), np.ones(K) / K, growth, most=3) == (liars, liars[:1])
+    assert opposed(gram(updates), np.ones(K) / K, growth, most=len(liars) - 1) == ([], [])
+
+
+def test_who_is_far_from_all_others_without_being_long_is_left_out_of_neither_side() -> None:
+    """An honest client that is alone hides nobody that is against the rest."""
+    updates = alike(np.random.default_rng(0))
+    updates[2] *= -4
+    updates[5] *= -1
+    assert opposed(gram(updates), np.ones(K) / K, STILL, most=3) == ([2], [])
 
 
 def test_not_more_than_a_third_are_set_apart() -> None:

@@ -69,7 +69,7 @@ from fedhaw.rules.passes import (
     stride,
     update_products,
 )
-from fedhaw.rules.trust import REMEMBERED, Opponent, opposed
+from fedhaw.rules.trust import REMEMBERED, Opponents, opposed
 
 LONG = 6.0
 
@@ -122,13 +122,14 @@ class FedHAWAuto:
             fresh, angles = mean_and_angles(w, W, s)
             squares = np.diag(angles.gram)
         shares = Shares(float(s[current.received].sum()), float(s[current.in_time].sum()))
-        factors, opponent = np.ones(len(s)), None
+        factors, opponents = np.ones(len(s)), Opponents([], [])
         if self.without != "trust":
             factors = _shortening(current, squares)
-            opponent = None if angles is None else _opponent(state, current, angles, s)
-        if opponent is not None:
-            factors[opponent.update] = 0.0
-            state = replace(state, velocity=None)  # its client may be in there
+            if angles is not None:
+                opponents = _opponents(state, current, angles, s)
+        if opponents.updates:
+            factors[opponents.updates] = 0.0
+            state = replace(state, velocity=None)  # their clients may be in there
         too_long = factors < 1
         if too_long.any() or current.late.any():
             s = s * factors
@@ -159,8 +160,7 @@ class FedHAWAuto:
             )
         elif self.without != "trust" and angles is not None:
             evidence = evidence.after(*_compared(current, angles))
-            if opponent is not None and opponent.apart:
-                evidence = evidence.without(current.clients[opponent.update])
+            evidence = evidence.without(current.clients[k] for k in opponents.apart)
             note = _note(state.distrusted, evidence.outsiders)
         shortened = [name for name, long in zip(current.clients, too_long, strict=True) if long]
         note = "; ".join(filter(None, (note, shortened_note(shortened)))) or None
@@ -209,13 +209,12 @@ def _shortening(current: Round, squares: Vector) -> Vector:
     return factors
 
 
-def _opponent(state: FedHAWAutoState, current: Round, angles: Angles, s: Vector) -> Opponent | None:
-    """The update, if any, that is against all others of the round."""
-    if len(state.distrusted) >= len(s) // 3:
-        return None
+def _opponents(state: FedHAWAutoState, current: Round, angles: Angles, s: Vector) -> Opponents:
+    """The updates that are against all others of the round."""
     here = np.flatnonzero(current.in_time & (s > 0) & (np.diag(angles.gram) > 0))
-    found = opposed(angles.gram[np.ix_(here, here)], s[here], _growth(angles)[here])
-    return None if found is None else found._replace(update=int(here[found.update]))
+    most = min(len(s) // 3 - len(state.distrusted), len(here) // 3)
+    found = opposed(angles.gram[np.ix_(here, here)], s[here], _growth(angles)[here], most)
+    return Opponents(*(here[which].tolist() for which in found))
 
 
 def _growth(angles: Angles) -> Vector:

@@ -24,12 +24,11 @@ must not lift itself.
 
 **Opposition.** Twenty rounds are long where updates are reversed or labels flipped: a few of those
 harm a model. But as soon as they do, all others pull it back, and that shows in a single round: one
-update is at an obtuse angle to every other, by more than OPPOSED to their mean, while each of the
-others has its like, nearer than ALIKE. That alone an honest client which alone holds a class may
-do, too. Its update then is not long, nor its growth unlike the others'. So an update that is LONGER
-than the median, and its growth beyond all others' by GAP, makes an outsider at once; one that is
-FAR_LONGER does not count in its round (`opposed`). Two that lie together are each other's like and
-must be waited for.
+update, or a few that may be each other's like, are at an obtuse angle to every other, by more than
+OPPOSED to their mean, while each of the others has its like, nearer than ALIKE. That alone an
+honest client which alone holds a class may do, too. Its update then is not long, nor its growth
+unlike the others'. So an update that is LONGER than the median, and its growth beyond all others'
+by GAP, makes an outsider at once; one that is FAR_LONGER does not count in its round (`opposed`).
 
 At most a third of all are outsiders: the fewer the others are, the more often they lie close
 together by chance. An outsider stays one until for PROBATION rounds its growth was no further from
@@ -38,7 +37,7 @@ least of theirs. Cosines know no unit: nothing here depends on the model's, the 
 clients' learning rate.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -111,9 +110,9 @@ class Evidence:
         present = [names[int(k)] for k in moved]
         return self._with(present, cosines, growth[moved])._judged(present)
 
-    def without(self, client: Client) -> "Evidence":
-        """The evidence with one more client set apart."""
-        apart = {*self.outsiders, client}
+    def without(self, clients: Iterable[Client]) -> "Evidence":
+        """The evidence with these clients set apart, too."""
+        apart = {*self.outsiders, *clients}
         return replace(self, outsiders=tuple(name for name in self.seen if name in apart))
 
     def scores(self) -> dict[Client, float]:
@@ -193,43 +192,65 @@ class Evidence:
         return sorted_matrix
 
 
-class Opponent(NamedTuple):
-    """An update that is against all others of its round.
+class Opponents(NamedTuple):
+    """Updates that are against all others of their round.
 
     Attributes:
-        update: which.
-        apart: whether its client is an outsider from now on.
+        updates: which.
+        apart: those of them whose clients are outsiders from now on.
     """
 
-    update: int
-    apart: bool
+    updates: list[int]
+    apart: list[int]
 
 
-def opposed(gram: Vector, shares: Vector, growth: Vector) -> Opponent | None:
-    """The update of a round, if any, that is against all others.
+def opposed(gram: Vector, shares: Vector, growth: Vector, most: int) -> Opponents:
+    """The updates of a round, `most` at most, that are against all others.
 
     Args:
         gram: (K, K) the inner products of the updates, none of which has length 0.
         shares: (K,) of the data behind them.
         growth: (K,) their cosines with the global model.
+        most: how many there can be.
     """
-    if len(gram) < JUDGED:
-        return None
+    nobody = Opponents([], [])
     lengths = np.sqrt(np.diag(gram))
     cosines = gram / np.outer(lengths, lengths)
-    np.fill_diagonal(cosines, -1.0)
-    one = int(np.argmin(cosines.max(axis=1)))
-    others = np.flatnonzero(np.arange(len(gram)) != one)
+    few = _at_obtuse_angles(cosines, most) if len(gram) >= JUDGED else []
+    if not few:
+        return nobody
+    others = np.setdiff1d(np.arange(len(gram)), few)
     among, usual = np.ix_(others, others), float(np.median(lengths))
-    if cosines[one].max() >= 0 or cosines[among].max(axis=1).min() <= ALIKE:
-        return None
+    np.fill_diagonal(cosines, -1.0)
+    if cosines[among].max(axis=1).min() <= ALIKE:
+        return nobody
     weights = shares[others] * np.minimum(1.0, usual / lengths[others])
     mean = np.sqrt(weights @ gram[among] @ weights)
-    if not gram[one, others] @ weights < -OPPOSED * lengths[one] * mean:
-        return None
-    beyond = max(growth[others].min() - growth[one], growth[one] - growth[others].max())
-    long = LONGER if beyond > GAP else FAR_LONGER
-    return Opponent(one, bool(beyond > GAP)) if lengths[one] > long * usual else None
+    against = gram[few][:, others] @ weights < -OPPOSED * lengths[few] * mean
+    beyond = np.maximum(growth[others].min() - growth[few], growth[few] - growth[others].max())
+    long = lengths[few] > np.where(beyond > GAP, LONGER, FAR_LONGER) * usual
+    return Opponents(
+        [k for k, found in zip(few, against & long, strict=True) if found],
+        [k for k, found in zip(few, against & long & (beyond > GAP), strict=True) if found],
+    )
+
+
+def _at_obtuse_angles(cosines: Vector, most: int) -> list[int]:
+    """The smallest groups, of `most` in all, of which nobody is near anybody outside the group."""
+    near, alone = cosines >= 0, np.ones(len(cosines), dtype=bool)
+    groups = []
+    while alone.any():
+        group = near[alone.argmax()]
+        while (wider := near[group].any(axis=0)).sum() > group.sum():
+            group = wider
+        groups.append(np.flatnonzero(group).tolist())
+        alone &= ~group
+    few: list[int] = []
+    for group_of_few in sorted(groups, key=len):
+        if len(few) + len(group_of_few) > most:
+            break
+        few += group_of_few
+    return few
 
 
 def _beyond_the_gap(likeness: Vector, growth: Vector, most: int) -> list[int]:
