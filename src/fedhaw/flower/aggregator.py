@@ -162,7 +162,7 @@ class Aggregator:
         rest = self.layout.rest(self.record) if self.record is not None else {}
         if first is not None and not isinstance(self.rule, Private):
             # One client's own numbers are nothing that noise has hidden.
-            rest = uploads.contributions[first].rest
+            rest = uploads.rest[first]
         self.record = self.layout.record(self.model, self.averaged, rest)
         weights: dict[str, float] = {}
         if note is None:

@@ -105,7 +105,6 @@ class Intake:
             self.rows.write(node, arrays, sent)
         except Unreadable as error:
             return Refusal(str(error), said.client, said.examples)
-        said = replace(said, rest=self.rows.layout.rest(arrays))
         if overdue is None:
             return said
         self._overdue[node] = overdue
@@ -134,6 +133,7 @@ class Intake:
             late=np.array([answered.get(c) in self._overdue for c in clients], dtype=np.bool_),
             absurd=np.array([client in absurd for client in clients], dtype=np.bool_),
             contributions={c: answers.contributions[answered[c]] for c in clients if c in answered},
+            rest={client: self.rows.rest[node] for client, node in answered.items()},
             population=len(examples),
         )
         return uploads, IntakeReport(

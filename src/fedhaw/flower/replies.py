@@ -7,9 +7,9 @@ node that may speak for the client it names.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedhaw import loss_reasons
 from fedhaw.errors import shown
@@ -46,7 +46,6 @@ class Contribution:
         metrics: what else it says.
         beside: what came up beside the model, if something did.
         memory: the round that the client's memory is of, counted from 1; 0 for none.
-        rest: the model's whole-number arrays.
         asked: the round in which it was asked, if that was an earlier one.
     """
 
@@ -55,7 +54,6 @@ class Contribution:
     metrics: MetricRecord
     beside: ArrayRecord | None
     memory: int
-    rest: dict[str, Array] = field(default_factory=dict)
     asked: int | None = None
 
     @property

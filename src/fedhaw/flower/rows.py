@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from fedhaw.flower.late import Overdue
@@ -32,6 +32,7 @@ class Rows:
 
     Attributes:
         of: the row of each node.
+        rest: the whole-number arrays of each node's model.
         bytes: how many came in.
     """
 
@@ -45,6 +46,7 @@ class Rows:
     ) -> None:
         self.layout, self.global_model, self.matrix = layout, global_model, matrix
         self.of = {node: row for row, node in enumerate(nodes)}
+        self.rest: dict[int, dict[str, Array]] = {}
         self.bytes = 0
         self._in_background = hurry and layout.size >= WORTH_THREADS
         self._copying: list[Future[None]] = []
@@ -63,6 +65,7 @@ class Rows:
             self._copying += copying
         else:
             self._squares[node] = self.layout.read(arrays, row, sent)
+        self.rest[node] = self.layout.rest(arrays)
 
     def lengths(self) -> dict[int, float]:
         """How far each node's model is from the one that it was sent, once all are written."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from flwr.app import Array
 from numpy.typing import NDArray
 
 from fedhaw.flower.replies import Contribution
@@ -22,6 +23,7 @@ class Uploads:
         late: (K,) True where it came late.
         absurd: (K,) True where it was refused for its length.
         contributions: of the clients that answered, by name.
+        rest: the whole-number arrays of their models.
         population: how many clients are known.
     """
 
@@ -32,4 +34,5 @@ class Uploads:
     late: NDArray[np.bool_]
     absurd: NDArray[np.bool_]
     contributions: Mapping[str, Contribution]
+    rest: Mapping[str, dict[str, Array]]
     population: int
