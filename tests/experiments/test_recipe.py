@@ -182,6 +182,7 @@ def test_option_values_are_read_as_in_toml_and_bare_words_as_text(text: str, val
     [
         ("fedavgm", fedhaw.FedAvgM()),
         ({"name": "fedavgm", "beta": 0.5}, fedhaw.FedAvgM(0.5)),
+        ({"name": "fedavgm", "options": {"beta": 0.5}}, fedhaw.FedAvgM(0.5)),
         ("fedhaw", FedHAW(1e-2, 1e-3, 1e-2)),
         ({"name": "clipped", "rule": "median", "limit": 2.0}, fedhaw.Clipped(fedhaw.Median(), 2.0)),
     ],

@@ -263,6 +263,8 @@ def _rules_within(
             case str(name):
                 within[field.name] = find(name).key, {}
             case {"name": str(name), **theirs}:
+                if theirs.keys() == {"options"} and isinstance(theirs["options"], Mapping):
+                    theirs = dict(theirs["options"])  # as a recipe writes its rule
                 within[field.name] = find(name).key, {str(k): v for k, v in theirs.items()}
             case other:
                 raise UnknownRule(
