@@ -275,25 +275,41 @@ def test_a_full_disk_is_said_and_tried_again(
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_a_changed_rule_is_said_and_goes_on(
+def test_a_changed_rule_goes_on_only_where_that_is_meant(
     tmp_path: Path,
     flower: SimpleNamespace,
     arrays: ArrayRecord,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def run(rounds: int, rule: Rule[Any]) -> str:
+    def run(rounds: int, rule: Rule[Any], resume_from: int | None = None) -> str:
         caplog.clear()
-        strategy = RuleStrategy(rule, checkpoint=tmp_path / "c.safetensors", fraction_evaluate=0.0)
+        strategy = RuleStrategy(
+            rule,
+            checkpoint=tmp_path / "c.safetensors",
+            fraction_evaluate=0.0,
+            resume_from=resume_from,
+        )
         strategy.start(flower.Grid(federation(flower)), arrays, rounds)
         return caplog.text
 
     old, new = fedhaw.FedLWS(clip=(0.5, 2.0)), fedhaw.FedLWS(clip=(0.5, 3.0))
     run(1, old)
     assert "is not what it was" not in run(2, old)
-    assert "clip: [0.5, 2.0] vs [0.5, 3.0]" in run(3, new)
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("c*")}
+    with pytest.raises(CheckpointError) as refusal:
+        run(3, new)
+    change = "rule.clip: [0.5, 2.0] vs [0.5, 3.0]"
+    assert str(refusal.value).endswith(
+        f"belongs to another rule ({change}: there vs here); go on with this one by resume_from=2, "
+        "choose another file, or start afresh with resume_from=0."
+    )
+    assert before == {file.name: file.read_bytes() for file in tmp_path.glob("c*")}
+    assert change in run(3, new, resume_from=2)
+    assert "is not what it was" not in run(4, new)
     monkeypatch.setattr(fedhaw.FedLWS, "version", 2, raising=False)
-    assert "version: 1 vs 2" in run(4, new)
+    with pytest.raises(CheckpointError, match="version: 1 vs 2"):
+        run(5, new)
 
 
 def test_a_checkpoint_of_the_first_version_goes_on(

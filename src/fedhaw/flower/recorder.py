@@ -141,15 +141,21 @@ class RunRecorder:
             raise CheckpointError(f"{path} is not a checkpoint of a Flower federation; {AFRESH}.")
         self._aggregator.restore(parts)
         run, roster = parts["run"].facts, parts["roster"].facts
-        changed = differences({"rule": run["rule"]}, {"rule": describe(self._aggregator.rule)})
+        done = int(run["round"])
+        rule = {"rule": describe(self._aggregator.rule)}
+        changed = "; ".join(differences({"rule": run["rule"]}, rule))
+        if changed and self._settings.resume_from is None:
+            raise CheckpointError(
+                f"{path} belongs to another rule ({changed}: there vs here); go on with this one "
+                f"by resume_from={done}, choose another file, or {AFRESH}."
+            )
         if changed:
-            log.warning("The rule is not what it was in %s: %s", path, "; ".join(changed))
+            log.warning("The rule is not what it was in %s: %s", path, changed)
         self._roster.examples.update(roster["examples"])
         self._roster.clients.update({int(node): name for node, name in roster["nodes"].items()})
         self._roster.heard.update(roster.get("heard", {}))
         self._roster.doubted.update(roster.get("doubted", {}))
         self.cohort = roster["cohort"]
-        done = int(run["round"])
         log.info("Going on after round %d, found in %s", done, path)
         return done
 
