@@ -54,7 +54,7 @@ class Settings(TypedDict, total=False):
         SplitSource,
         Setting("letter", known=SPLITS, objects="an array of sample indices for each client"),
     ]
-    """Who holds which samples: {splits}, or FILE.npz."""
+    """Who holds which samples: {known}, or FILE.npz."""
     split_seed: Annotated[
         int | None, Setting(default_text="1 for letter, as there, else 0", at_least=0, at_most=SEED)
     ]
@@ -81,11 +81,11 @@ class Settings(TypedDict, total=False):
         UplinkSource | None,
         Setting(
             "letter",
-            known=tuple(UPLINKS),
+            known=UPLINKS,
             objects="a number, which is the loss_rate of letter, or an uplink of your own",
         ),
     ]
-    """How uploads get lost: {uplinks}; FILE.csv, a trace of lost uploads; or your own,
+    """How uploads get lost: {known}; FILE.csv, a trace of lost uploads; or your own,
     file.py:Name."""
     loss_rate: Annotated[float, Setting(0.0, at_least=0, at_most=1, told_by="uplink")]
     """p_e of the uplinks letter and late, where each client's uploads are lost, or late, with a
@@ -108,12 +108,12 @@ class Settings(TypedDict, total=False):
             "mlp",
             by_data={"cifar10": "resnet18", "stanford-dogs": "head"},
             same_values={"mlp-128-128": "mlp"},
-            known=tuple(_MODELS),
+            known=_MODELS,
             objects="a torch module, whose values are the initial model, or a function that makes "
             "one, called with torch seeded by seed",
         ),
     ]
-    """The model: {models}, numbers being widths; or your own, file.py:Name."""
+    """The model: {known}, numbers being widths; or your own, file.py:Name."""
     buffers: Annotated[Literal["batch", "average"], _training("batch")]
     """Batch norm's statistics: of the batch, or averaged over clients."""
     precision: Annotated[Literal["float32", "bfloat16"], _training("float32", later=True)]
@@ -143,11 +143,11 @@ class Settings(TypedDict, total=False):
         _training(
             "sgd",
             by_data={"cifar10": "sgd-wd", "stanford-dogs": "adam"},
-            known=tuple(_UPDATES),
+            known=_UPDATES,
             objects="a LocalUpdate, or an algorithm or a function of your own",
         ),
     ]
-    """What a client does: {updates}, or several of these over each other, such as fedprox+adam; or
+    """What a client does: {known}, or several of these over each other, such as fedprox+adam; or
     your own, file.py:Name."""
     optimizer: Annotated[UpdateSource, Setting(same_as="client_update")]
     mu: Annotated[float, _steps(1e-3, at_least=0)]
@@ -178,8 +178,8 @@ class Settings(TypedDict, total=False):
     """Also evaluate the global model on each client's own samples: mean, worst and spread."""
     seed: Annotated[int, _training(0, at_least=0, at_most=SEED)]
     """The seed of everything random but the split."""
-    engine: Annotated[str, _machine("auto", choices=("auto", *_ENGINES))]
-    """How the clients are trained: {engines}; auto picks what is probably fastest."""
+    engine: Annotated[str, _machine("auto", known=_ENGINES, choices=("auto", *_ENGINES))]
+    """How the clients are trained: {known}; auto picks what is probably fastest."""
     workers: Annotated[int | None, _machine(default_text="one a core", at_least=1)]
     """Worker processes of the engine processes."""
     device: Annotated[DeviceSource, _machine("cpu", objects="a torch.device")]
@@ -194,10 +194,8 @@ class Settings(TypedDict, total=False):
 class FederationSettings(Settings, total=False):
     """The settings of a federation with its data: the keys of a recipe, the rule apart."""
 
-    data: Annotated[
-        DataSource, Setting("mnist-5k", known=tuple(_DATA), objects="a fedhaw.data.Dataset")
-    ]
-    """The data set: {data}, FILE.npz, or a function of your own, file.py:Name."""
+    data: Annotated[DataSource, Setting("mnist-5k", known=_DATA, objects="a fedhaw.data.Dataset")]
+    """The data set: {known}, FILE.npz, or a function of your own, file.py:Name."""
 
 
 class SweepSettings(TypedDict, total=False):
@@ -215,15 +213,7 @@ class SweepSettings(TypedDict, total=False):
     """A cluster that computes the runs: dask://HOST:PORT, ray://HOST:PORT, or ray."""
 
 
-_EVERYTHING = declared(
-    FederationSettings,
-    data=_DATA.in_words(),
-    splits=", ".join(SPLITS),
-    uplinks=UPLINKS.in_words(),
-    models=_MODELS.in_words(),
-    updates=_UPDATES.in_words(),
-    engines=_ENGINES.in_words(),
-)
+_EVERYTHING = declared(FederationSettings)
 _EVERYTHING = {"data": _EVERYTHING.pop("data"), **_EVERYTHING}
 
 SETTINGS: dict[str, Setting] = {

@@ -8,22 +8,25 @@ from itertools import pairwise
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+from fedhaw.listing import Listing
 from fedhaw.settings.setting import Setting
 
 
-def declared(of: type, **names: str) -> dict[str, Setting]:
+def declared(of: type) -> dict[str, Setting]:
     """The settings that a class declares, by name, each with the sentence below it.
 
     Args:
-        of: a TypedDict of `Annotated[type, Setting(...)]`.
-        names: what stands for {data}, {models}, ... in the sentences.
+        of: a TypedDict of `Annotated[type, Setting(...)]`; {known} in a sentence stands for the
+            names that the setting may have.
     """
     sentences = _sentences(Path(inspect.getfile(of)))
     found = {}
     for name, hint in get_type_hints(of, include_extras=True).items():
         of_type, setting = get_args(hint)
         if setting.same_as is None:
-            setting = replace(setting, help=sentences[name].format(**names))
+            known = setting.known
+            words = known.in_words() if isinstance(known, Listing) else ", ".join(known)
+            setting = replace(setting, help=sentences[name].format(known=words))
         found[name] = setting.of_type(name, of_type)
     return found
 

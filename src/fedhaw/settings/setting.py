@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from numbers import Integral, Real
@@ -40,7 +40,7 @@ class Setting:
         above: all numbers allowed are larger than this one.
         at_most: the largest number allowed.
         besides: a number that is allowed although it is outside of these limits.
-        known: names that it may have, for completion only.
+        known: names that it may have, for help and completion only.
         choices: the only texts allowed, where there are such and its type does not say them.
         panel: under which heading `--help` lists it.
         objects: what Python may give besides text, in words; "" for nothing else.
@@ -66,7 +66,7 @@ class Setting:
     above: float | None = None
     at_most: float | None = None
     besides: float | None = None
-    known: tuple[str, ...] = ()
+    known: Collection[str] = ()
     choices: tuple[str, ...] = ()
     panel: Panel = "Federation"
     objects: str = ""
