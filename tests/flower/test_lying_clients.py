@@ -146,7 +146,7 @@ def test_who_suddenly_has_far_more_data_is_believed_after_a_while(
         doubted = strategy.reports[9]
         assert doubted.weights["boaster"] == pytest.approx(0.25)
         assert "client boaster says it has 30 examples after 10, which count" in str(doubted.note)
-        assert strategy._training.counts["clients-doubted"] == (rounds == 12)
+        assert strategy._training.rounds.counts["clients-doubted"] == (rounds == 12)
     assert strategy.reports[-1].weights["boaster"] == pytest.approx(0.5)
     assert strategy.reports[-1].note is None
 
@@ -231,4 +231,4 @@ def test_nothing_a_client_sends_forges_or_floods_the_log(
     reasons = strategy.reports[0].lost
     assert len(reasons) == 4
     assert all(len(r) < 200 and r.isprintable() for r in [*reasons, *reasons.values()])
-    assert strategy._training.counts["clients-refused"] == 3
+    assert strategy._training.rounds.counts["clients-refused"] == 3

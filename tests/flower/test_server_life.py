@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 import fedhaw
 from fedhaw.flower import RuleStrategy
 from fedhaw.flower.errors import EverybodyLost
-from fedhaw.flower.history import flower_metrics
+from fedhaw.flower.rounds import flower_metrics
 from fedhaw.history import RoundRecord
 
 

@@ -31,8 +31,7 @@ from fedhaw.rules import (
 from fedhaw.rules.buffers import averaged_buffers
 from fedhaw.rules.private import Private
 
-if TYPE_CHECKING:  # they need torch, which most servers do without
-    from fedhaw.clients import ReceivedUploads
+if TYPE_CHECKING:  # it needs torch, which most servers do without
     from fedhaw.flower.beside import Beside
 
 ABSURD = 1e18
@@ -142,7 +141,7 @@ class Aggregator:
         refused: dict[str, str] = {}
         note = None
         if self.beside is not None:
-            self.beside.stretch(self._received(uploads, received))
+            self.beside.stretch(self.beside.arrived(uploads, received, self.model))
         try:
             model, averaged, state = self._aggregate(uploads, received, refused)
         except InvalidRound as error:
@@ -155,7 +154,8 @@ class Aggregator:
         if note is None and not received.any():
             note = "every model was refused; the global model stays"
         if self.beside is not None and note is None:
-            model = self.beside.absorb(self._received(uploads, received), np.asarray(model))
+            arrived = self.beside.arrived(uploads, received, self.model)
+            model = self.beside.absorb(arrived, np.asarray(model))
         self.model, self.averaged, self.state = np.asarray(model), averaged, state
         taken = (c for c in uploads.contributions if c not in refused)
         first = next(taken, None)
@@ -169,18 +169,6 @@ class Aggregator:
             weights = finite(state.clients, state.weights)
             note = getattr(state, "note", None)
         return Outcome(refused, weights, metrics_of(state), note)
-
-    def _received(self, uploads: Uploads, received: NDArray[np.bool_]) -> "ReceivedUploads":
-        """What arrived, as the client algorithm wants it."""
-        assert self.beside is not None
-        rows = np.flatnonzero(received).tolist()
-        return self.beside.received(
-            [uploads.clients[row] for row in rows],
-            self.model,
-            [uploads.models[row, : self.layout.learnt] for row in rows],
-            [float(uploads.examples[row]) for row in rows],
-            uploads.population,
-        )
 
     def _aggregate(
         self, uploads: Uploads, received: NDArray[np.bool_], refused: dict[str, str]
@@ -239,7 +227,8 @@ class Aggregator:
         """
         assert self.record is not None
         rest = {name: decoded(array) for name, array in self.layout.rest(self.record).items()}
-        model = self._whole() if self.averaged.size else self.model
+        averaged = self.averaged
+        model = np.concatenate([self.model, averaged]) if averaged.size else self.model
         beside = {} if self.beside is None else self.beside.parts()
         return {
             **beside,
@@ -276,9 +265,6 @@ class Aggregator:
             for piece in self.layout.whole
         }
         self.record = self.layout.record(self.model, self.averaged, rest)
-
-    def _whole(self) -> NDArray[Any]:
-        return np.concatenate([self.model, self.averaged])
 
     def _described(self) -> list[list[str]]:
         pieces = (*self.layout.floats, *self.layout.whole)

@@ -10,7 +10,7 @@ which round that memory is of: m. A node that was restarted has forgotten: it an
 the server expects a, starts afresh, and is named.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from fedhaw.checkpoints import CheckpointError, Part, Parts
 from fedhaw.clients import ClientUpdate, ReceivedUploads, Vectors, algorithm_of
 from fedhaw.flower.errors import FlowerError
 from fedhaw.flower.replies import ACCEPTED, BESIDE, MEMORY, TOLD
+from fedhaw.flower.uploads import Uploads
 from fedhaw.flower.wire import Unreadable, decoded, pack
 from fedhaw.rules import LengthGuard
 
@@ -111,22 +112,22 @@ class Beside:
         absurd, self._guard = self._guard.judge(lengths, dict.fromkeys(lengths, 1.0))
         return {**refused, **{c: f"beside its model, {reason}" for c, reason in absurd.items()}}
 
-    def stretch(self, received: ReceivedUploads) -> None:
+    def stretch(self, arrived: ReceivedUploads) -> None:
         """The updates as the algorithm wants them before the rule, written over the models."""
-        scales = self._algorithm.scales(received)
+        scales = self._algorithm.scales(arrived)
         if scales is not None:
-            w = received.global_model
-            for row, scale in zip(received.client_models, scales.tolist(), strict=True):
+            w = arrived.global_model
+            for row, scale in zip(arrived.client_models, scales.tolist(), strict=True):
                 torch.lerp(w, row, scale, out=row)
 
-    def absorb(self, received: ReceivedUploads, model: NDArray[Any]) -> NDArray[Any]:
+    def absorb(self, arrived: ReceivedUploads, model: NDArray[Any]) -> NDArray[Any]:
         """(n,) the model after the algorithm's part of the server, which remembers it.
 
         Raises:
             FlowerError: the algorithm made the model infinite.
         """
         assert self._server is not None
-        new, server = self._algorithm.absorb(self._server, received, torch.from_numpy(model))
+        new, server = self._algorithm.absorb(self._server, arrived, torch.from_numpy(model))
         if not bool(new.isfinite().all()):
             raise FlowerError(
                 f"The model is no longer finite after {type(self._algorithm).__name__}; lower the "
@@ -135,22 +136,20 @@ class Beside:
         self._server = server
         return new.numpy()
 
-    def received(
-        self,
-        clients: Sequence[str],
-        global_model: NDArray[Any],
-        models: Sequence[NDArray[Any]],
-        examples: Sequence[float],
-        population: int,
+    def arrived(
+        self, uploads: Uploads, received: NDArray[np.bool_], global_model: NDArray[Any]
     ) -> ReceivedUploads:
-        """What arrived, as an algorithm wants it; the models are not copied."""
+        """What was received, as an algorithm wants it; the models are not copied."""
+        rows = np.flatnonzero(received).tolist()
+        clients = [uploads.clients[row] for row in rows]
+        models = uploads.models[:, : len(global_model)]
         return ReceivedUploads(
-            clients=list(clients),
+            clients=clients,
             global_model=torch.from_numpy(global_model),
-            client_models=[torch.from_numpy(model) for model in models],
+            client_models=[torch.from_numpy(models[row]) for row in rows],
             up=[self._up[client] for client in clients],
-            num_examples=np.asarray(examples, dtype=np.float64),
-            population=population,
+            num_examples=uploads.examples[rows],
+            population=uploads.population,
         )
 
     def settle(self, rounds: Mapping[str, int], memories: Mapping[str, int]) -> list[str]:

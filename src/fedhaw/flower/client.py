@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from fedhaw.clients import ClientUpdate, Trainer, Vectors, steps_of
 from fedhaw.flower.beside import NodeMemory, to_record
 from fedhaw.flower.errors import FlowerError
-from fedhaw.flower.replies import ACCEPTED, BESIDE, MEMORY, TOLD
+from fedhaw.flower.replies import ACCEPTED, BESIDE, MEMORY, TOLD, told_in
 from fedhaw.flower.wire import Unreadable, decoded, pack
 from fedhaw.models import Buffers, Evaluator, Layout
 from fedhaw.models.threads import one_thread
@@ -178,9 +178,8 @@ def _arrays(content: RecordDict) -> ArrayRecord:
 
 
 def _accepted(content: RecordDict) -> int:
-    told = content.get(TOLD)
-    accepted = told.get(ACCEPTED) if isinstance(told, ConfigRecord) else None
-    if not isinstance(accepted, int):
+    accepted = told_in(content, ACCEPTED)
+    if accepted is None:
         raise FlowerError(
             "The server does not know that its clients have a memory; give its RuleStrategy the "
             "same client_update= as the clients."

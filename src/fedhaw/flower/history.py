@@ -4,7 +4,7 @@ Rounds are counted from 0 there, and from 1 by Flower.
 """
 
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,35 +21,6 @@ from fedhaw.history import (
     RunRecord,
     parse,
 )
-
-
-def flower_metrics(
-    record: RoundRecord, counts: Mapping[str, int], taken: Container[str] = ()
-) -> dict[str, int | float | list[float]]:
-    """What Flower's result says of a round; its metrics are numbers and lists of numbers.
-
-    Args:
-        record: the round.
-        counts: how many clients were asked, lost, ...
-        taken: names of the clients' metrics; what the rule calls alike is under `rule/`.
-    """
-    learnt: dict[str, int | float | list[float]] = {}
-    for called, value in record.metrics.items():
-        name = f"rule/{called}" if called in taken or called in counts else called
-        if isinstance(value, Mapping):
-            learnt |= {f"{name}/{client}": number for client, number in value.items()}
-        elif not isinstance(value, tuple):
-            learnt[name] = value
-        elif value:
-            learnt[name] = [float("nan") if number is None else number for number in value]
-    lost = {f"lost/{client}": 1 for client in record.lost}
-    return {**learnt, **counts, **lost}
-
-
-def complaints(record: RoundRecord) -> list[str]:
-    """Lines for the log: who was lost, and why."""
-    lines = [f"lost: client {client}: {reason}" for client, reason in record.lost.items()]
-    return lines if record.note is None else [*lines, record.note]
 
 
 class RunHistory:

@@ -35,9 +35,9 @@ class LateReplies:
     rounds: int
     open: dict[str, Overdue] = field(default_factory=dict)
 
-    def nodes(self) -> list[int]:
+    def nodes(self) -> set[int]:
         """Who still owes a reply."""
-        return list({overdue.node: None for overdue in self.open.values()})
+        return {overdue.node for overdue in self.open.values()}
 
     def close(
         self,

@@ -137,7 +137,9 @@ class Gate:
         if self.drops(client):
             return Refusal(loss_reasons.UPLINK, client, float(examples), of_a_reply=False)
         (arrays,) = found.values()
-        said = Contribution(client, float(examples), records[0], beside, _memory(content))
+        said = Contribution(
+            client, float(examples), records[0], beside, told_in(content, MEMORY) or 0
+        )
         return said, arrays
 
 
@@ -161,10 +163,11 @@ def is_silence(reply: Message) -> bool:
     return reply.has_error() and reply.error.code in _SILENT
 
 
-def _memory(content: RecordDict) -> int:
+def told_in(content: RecordDict, key: str) -> int | None:
+    """A number that server and client tell each other beside the model, if it is there."""
     told = content.get(TOLD)
-    memory = told.get(MEMORY) if isinstance(told, ConfigRecord) else 0
-    return memory if isinstance(memory, int) else 0
+    number = told.get(key) if isinstance(told, ConfigRecord) else None
+    return number if isinstance(number, int) else None
 
 
 def printable(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from flwr.app import ArrayRecord, ConfigRecord, MessageType, RecordDict
 
+from fedhaw.errors import shown
 from fedhaw.settings import SETTINGS, InvalidSetting
 from fedhaw.uplink import Uplink
 
@@ -14,6 +15,11 @@ TooFew: TypeAlias = Literal["stop", "go on"]
 
 REPLY_LIMIT = 4.0
 """How many times as large as the model a reply may be unless the app says otherwise."""
+
+_COUNTS = (
+    "min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "late_rounds", "forget_after",
+    "stop_when_lost",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,47 +55,33 @@ class StrategySettings:
 
     def __post_init__(self) -> None:
         for name in ("fraction_train", "fraction_evaluate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InvalidSetting(
-                    f"{name} is {getattr(self, name)}; give a share of the nodes from 0 to 1."
-                )
-        for name in (
-            "min_train_nodes",
-            "min_evaluate_nodes",
-            "min_available_nodes",
-            "late_rounds",
-            "forget_after",
-            "stop_when_lost",
-        ):
-            if getattr(self, name) < 0:
-                raise InvalidSetting(f"{name} is {getattr(self, name)}; it must be 0 or more.")
+            share = 0 <= getattr(self, name) <= 1
+            self._require(name, share, "give a share of the nodes from 0 to 1")
+        for name in _COUNTS:
+            self._require(name, getattr(self, name) >= 0, "it must be 0 or more")
         for name in ("seed", "checkpoint_every", "length_limit"):  # as in a simulation
             SETTINGS[name].checked(getattr(self, name), name)
-        if self.checkpoints_kept < 1:
-            raise InvalidSetting(f"checkpoints_kept is {self.checkpoints_kept}; give 1 or more.")
-        if self.resume_from is not None and (self.resume_from < 0 or self.checkpoint is None):
-            raise InvalidSetting(
-                f"resume_from is {self.resume_from}; give a round that checkpoint= keeps, or 0 to "
-                "start afresh."
-            )
-        if not self.reply_limit >= 1:
-            raise InvalidSetting(
-                f"reply_limit is {self.reply_limit}; a reply holds a model, so give 1 or more."
-            )
+        self._require("checkpoints_kept", self.checkpoints_kept >= 1, "give 1 or more")
+        kept = self.resume_from is None or (self.resume_from >= 0 and self.checkpoint is not None)
+        advice = "give a round that checkpoint= keeps, or 0 to start afresh"
+        self._require("resume_from", kept, advice)
+        advice = "a reply holds a model, so give 1 or more"
+        self._require("reply_limit", self.reply_limit >= 1, advice)
         for name in ("round_deadline", "nodes_timeout"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InvalidSetting(f"{name} is {value}; give a number of seconds above 0.")
-        if self.too_few_nodes not in get_args(TooFew):
-            raise InvalidSetting(
-                f'too_few_nodes is {self.too_few_nodes!r}; choose "stop" or "go on".'
-            )
+            some = getattr(self, name) is None or getattr(self, name) > 0
+            self._require(name, some, "give a number of seconds above 0")
+        known = self.too_few_nodes in get_args(TooFew)
+        self._require("too_few_nodes", known, 'choose "stop" or "go on"')
         unknown = set(self.description or {}) - {"name", "config", "clients"}
         if unknown:
             raise InvalidSetting(
                 f"description has an unknown entry {min(unknown)!r}; a history's first line takes "
                 "name, config and clients."
             )
+
+    def _require(self, name: str, holds: bool, advice: str) -> None:
+        if not holds:
+            raise InvalidSetting(f"{name} is {shown(getattr(self, name))}; {advice}.")
 
     def share(self, kind: str) -> tuple[float, int]:
         """The share of the nodes that are asked to train or to evaluate, and how many at least."""

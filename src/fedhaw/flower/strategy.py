@@ -191,12 +191,12 @@ class RuleStrategy(Strategy):
     @property
     def reports(self) -> list[RoundRecord]:
         """What happened, a record a round."""
-        return self._training.reports
+        return self._training.rounds.records
 
     @property
     def cohorts(self) -> list[tuple[str, ...]]:
         """Who took part in the aggregation, lost clients included, a tuple a round."""
-        return self._training.cohorts
+        return self._training.rounds.cohorts
 
     @property
     def state(self) -> Any:
@@ -283,6 +283,7 @@ class RuleStrategy(Strategy):
             closing(RunRecorder(self.settings, self._aggregator, self.roster)) as kept,
             closing(monitor_at(self._monitor_at)) as monitor,
         ):
+            rounds = training.rounds
             log.info("Starting %s, %d rounds:", type(self).__name__, num_rounds)
             self.summary()
             done, arrays = kept.restore(initial_arrays, num_rounds)
@@ -308,12 +309,12 @@ class RuleStrategy(Strategy):
                 replies = exchange(grid, messages, deadline)
                 by_clients = self.aggregate_evaluate(server_round, replies)
                 measured = results.evaluated(server_round, by_clients)
-                training.evaluated(measured, time.perf_counter() - begin)
+                rounds.evaluated(measured, time.perf_counter() - begin)
                 # A server that goes on later waits for these; the dead would cost it its patience.
                 alive = self.roster.answering(training.alive)
-                kept.keep(self.reports[-1], len(alive), server_round == num_rounds)
-                monitor.show(self.reports[-1], training.counts)
-                training.stop_if_all_are_lost()
+                kept.keep(rounds.records[-1], len(alive), server_round == num_rounds)
+                monitor.show(rounds.records[-1], rounds.counts)
+                rounds.stop_if_all_are_lost(self.settings.stop_when_lost)
             kept.end()
         return results.end(kept.seconds)
 

@@ -2,8 +2,8 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -11,9 +11,7 @@ from flwr.serverapp import Grid
 
 from fedhaw.flower.aggregator import Aggregator
 from fedhaw.flower.cohort import Recruiter
-from fedhaw.flower.errors import EverybodyLost
 from fedhaw.flower.examples import ExamplesLimit
-from fedhaw.flower.history import complaints, flower_metrics
 from fedhaw.flower.intake import Intake
 from fedhaw.flower.judge import Judge
 from fedhaw.flower.late import LateReplies
@@ -21,6 +19,7 @@ from fedhaw.flower.metrics import MetricsFunction, weighed
 from fedhaw.flower.questions import Question
 from fedhaw.flower.replies import Gate
 from fedhaw.flower.roster import order
+from fedhaw.flower.rounds import Rounds, flower_metrics
 from fedhaw.flower.rows import Rows
 from fedhaw.history import RoundRecord, finite
 from fedhaw.loss_reasons import absent_since
@@ -45,11 +44,7 @@ class Training:
         late: questions of earlier rounds that are still open.
         questions: whom the present round is about; none between rounds.
         alive: the nodes that the last round was about, without those that were silent.
-        reports: what happened, a record a round.
-        cohorts: who took part in the aggregation, a tuple a round.
-        counts: how many clients were asked, lost and so on in the last round, by name.
-        absent: how many clients of earlier rounds are not there.
-        lost_in_a_row: rounds without a single usable model.
+        rounds: what happened so far.
         events: what is to be said of the next round, a sentence each.
     """
 
@@ -60,12 +55,9 @@ class Training:
     late: LateReplies = field(init=False)
     questions: list[Question] = field(default_factory=list)
     alive: list[int] = field(default_factory=list)
-    reports: list[RoundRecord] = field(default_factory=list)
-    cohorts: list[tuple[str, ...]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    absent: int = 0
-    lost_in_a_row: int = 0
+    rounds: Rounds = field(default_factory=Rounds)
     events: list[str] = field(default_factory=list)
+    _absent: int = 0
     _bytes_sent: int = 0
 
     def __post_init__(self) -> None:
@@ -74,7 +66,7 @@ class Training:
 
     def begin(self) -> None:
         """A return to before the first round, with nothing known."""
-        self.reports, self.cohorts, self.lost_in_a_row = [], [], 0
+        self.rounds = Rounds()
         self.aggregator.begin()
         self.roster.heard.clear()
         self.late.open.clear()
@@ -106,13 +98,10 @@ class Training:
         heard = self.roster.heard
         absent = self.roster.absent(present, since=server_round - settings.forget_after)
         missing = [Question(n, None, absent_since(heard[client])) for n, client in absent.items()]
-        self.absent = len(missing)
+        self._absent = len(missing)
         # A draw is of those who are there; where all are asked, the absent are lost.
         of_the_round = [*asked, *spared, *(missing if settings.fraction_train == 1 else [])]
-        owing = self.late.nodes()
-        if owing:
-            known = {question.node for question in of_the_round}
-            owing = [node for node in owing if node not in known]
+        owing = self.late.nodes() - {question.node for question in of_the_round}
         self.questions = [*of_the_round, *(Question(node, None, drawn=False) for node in owing)]
         if len(self.questions) > len(asked):  # who is asked is in order already
             self.questions.sort(key=lambda q: (order(self.roster.name(q.node)), q.node))
@@ -127,11 +116,9 @@ class Training:
     def aggregate(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The next global model, made by the rule from the decoded replies; the lost are counted.
-
-        Returns the global model also when every client was lost; it is then the old one.
-        """
+        """The next global model, made by the rule from the decoded replies, and metrics."""
         begin, aggregator, settings = time.perf_counter(), self.aggregator, self.settings
+        rounds = self.rounds
         intake = Intake(
             self.questions,
             Gate(
@@ -161,66 +148,38 @@ class Training:
         outcome = aggregator.aggregate(uploads)
         lost = {**taken.lost, **outcome.refused}
         survivors = {c: v for c, v in uploads.contributions.items() if c not in lost}
-        self.lost_in_a_row = 0 if survivors or not self.questions else self.lost_in_a_row + 1
         events, self.events = [*self.events, *taken.events], []
         if aggregator.beside is not None:
-            rounds = {c: v.asked or server_round for c, v in survivors.items()}
+            asked = {c: v.asked or server_round for c, v in survivors.items()}
             memories = {c: v.memory for c, v in survivors.items()}
-            events += aggregator.beside.settle(rounds, memories)
+            events += aggregator.beside.settle(asked, memories)
         losses = {c: v.loss for c, v in survivors.items() if v.loss is not None}
-        self.cohorts.append(tuple(uploads.clients))
-        self.reports.append(
-            RoundRecord(
-                round=server_round - 1,
-                metrics=outcome.metrics,
-                weights=outcome.weights,
-                lost=lost,
-                client_loss=finite(losses.keys(), losses.values()),
-                seconds={"train": received - begin, "aggregate": time.perf_counter() - received},
-                bytes={"up": bytes_received, "down": self._bytes_sent},
-                note="; ".join([*events, *filter(None, [outcome.note])]) or None,
-            )
+        record = RoundRecord(
+            round=server_round - 1,
+            metrics=outcome.metrics,
+            weights=outcome.weights,
+            lost=lost,
+            client_loss=finite(losses.keys(), losses.values()),
+            seconds={"train": received - begin, "aggregate": time.perf_counter() - received},
+            bytes={"up": bytes_received, "down": self._bytes_sent},
+            note="; ".join([*events, *filter(None, [outcome.note])]) or None,
         )
-        log.info("aggregate_train: %d models, %d lost", len(survivors), len(lost))
-        for line in complaints(self.reports[-1]):
-            log.warning("\t> %s", line)
-        key = settings.weighted_by_key
-        counted = dict(zip(uploads.clients, uploads.examples, strict=True))
-        contents = [weighed(v.metrics, key, counted[c]) for c, v in survivors.items()]
-        metrics = self.combine(contents, key) if contents else MetricRecord()
-        self.counts = {
+        counts = {
             "clients-asked": sum(question.drawn for question in self.questions),
             "clients-lost": len(lost),
             "clients-refused": taken.refused + len(outcome.refused),
             "clients-late": int(uploads.late.sum()),
-            "clients-absent": self.absent,
+            "clients-absent": self._absent,
             "clients-doubted": taken.doubted,
         }
-        metrics.update(flower_metrics(self.reports[-1], self.counts, set(metrics)))
+        rounds.add(record, uploads.clients, counts, len(survivors))
+        rounds.lost_in_a_row = 0 if survivors or not self.questions else rounds.lost_in_a_row + 1
+        key = settings.weighted_by_key
+        counted = dict(zip(uploads.clients, uploads.examples, strict=True))
+        contents = [weighed(v.metrics, key, counted[c]) for c, v in survivors.items()]
+        metrics = self.combine(contents, key) if contents else MetricRecord()
+        metrics.update(flower_metrics(record, counts, set(metrics)))
         self.alive = self.roster.answering(question.node for question in self.questions)
         # The messages hold the model that was sent: they go before the next round begins.
         self.questions = []
         return aggregator.record, metrics
-
-    def evaluated(self, measured: Mapping[str, float], seconds: float) -> None:
-        """What was measured of the last round's model, written into its record."""
-        report = self.reports[-1]
-        self.reports[-1] = replace(
-            report,
-            evaluation=finite(measured.keys(), measured.values()),
-            seconds={**report.seconds, "evaluate": seconds},
-        )
-
-    def stop_if_all_are_lost(self) -> None:
-        """A stop of a run in which nothing works any more.
-
-        Raises:
-            EverybodyLost: `stop_when_lost` rounds in a row gave no usable model.
-        """
-        most = self.settings.stop_when_lost
-        if most and self.lost_in_a_row >= most:
-            raise EverybodyLost(
-                f"No client gave a usable model in the last {most} rounds; see the log for the "
-                "reasons, mend the clients and run again, which goes on from the checkpoint if "
-                "there is one. stop_when_lost=0 goes on regardless."
-            )
