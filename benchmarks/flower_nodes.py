@@ -48,6 +48,7 @@ STRATEGIES: dict[str, Callable[[], Any]] = {
     "fedhaw FedHAW": lambda: RuleStrategy(fedhaw.FedHAW(0.1, 1e-4, 1e-2)),
     "fedhaw default": RuleStrategy,
 }
+ON_RAY = ("Flower FedAvg", "fedhaw default")
 
 
 class Nodes:
@@ -152,7 +153,7 @@ def seconds_on_ray(name: str, nodes: int) -> list[float]:
 def ray_table(record: Record, nodes: int) -> None:
     """Whole rounds on Ray."""
     spawn, seconds = multiprocessing.get_context("spawn"), {}
-    for name in STRATEGIES:
+    for name in ON_RAY:
         with ProcessPoolExecutor(1, mp_context=spawn) as pool:
             seconds[name] = pool.submit(seconds_on_ray, name, nodes).result()
     flower = sum(seconds["Flower FedAvg"])

@@ -13,10 +13,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 BIN = Path(sys.executable).parent
+OWN_PORT = tuple(map(int, version("flwr").split(".")[:2])) < (1, 40)
+"""Whether SuperNodes connect to a port of their own, as they did before Flower 1.40."""
 APP = Path(__file__).parent / "flower_app"
 
 
@@ -32,6 +35,7 @@ class Deployment:
     def __init__(self, folder: Path, *, tls: Path | None = None) -> None:
         self.folder, self.tls = folder, tls
         self.port = free_port()
+        self.nodes_port = free_port() if OWN_PORT else self.port
         self.federation = ""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,13 +79,14 @@ class Deployment:
         self.start(
             "link", "flower-superlink", *security, "--host", "127.0.0.1", "--port", str(self.port),
             "--disable-runtime-dependency-installation", *options,
+            *(["--fleet-api-address", f"127.0.0.1:{self.nodes_port}"] if OWN_PORT else []),
         )  # fmt: skip
         wait_for(lambda: self.answers(self.port), "the SuperLink to listen", 60)
 
     def start_node(self, k: int, *options: str) -> None:
         trust = ["--root-certificates", str(self.tls / "ca.crt")] if self.tls else ["--insecure"]
         self.start(
-            f"node{k}", "flower-supernode", *trust, "--superlink", f"127.0.0.1:{self.port}",
+            f"node{k}", "flower-supernode", *trust, "--superlink", f"127.0.0.1:{self.nodes_port}",
             "--port", str(free_port()), "--node-config", f"partition-id={k}", *options,
         )  # fmt: skip
 
