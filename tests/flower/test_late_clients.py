@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
 
 import fedhaw
 from fedhaw.flower import RuleStrategy
@@ -109,8 +109,9 @@ def test_an_update_is_measured_from_the_model_that_was_sent(
     assert server.reports[1].lost == {}
 
 
+@pytest.mark.parametrize("damaged", [False, True])
 def test_the_present_round_goes_before_an_earlier_one(
-    flower: SimpleNamespace, arrays: ArrayRecord
+    flower: SimpleNamespace, arrays: ArrayRecord, damaged: bool
 ) -> None:
     """Answers to both questions arrive in round 3: the fresh one is taken."""
     slow = Slow(flower, node=4, delay=2)
@@ -121,6 +122,8 @@ def test_the_present_round_goes_before_an_earlier_one(
         messages = list(messages)
         if int(str(messages[0].content["config"]["server-round"])) == 3:
             slow.grid.clients[4] = begin
+            for _, _, late in slow._waiting if damaged else []:
+                late.content["metrics"] = MetricRecord({})
         return push(messages)
 
     slow.grid.push_messages = prompt

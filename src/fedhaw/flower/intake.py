@@ -88,10 +88,10 @@ class Intake:
         elif node in contributions or node in refusals:
             return f"Node {node} replied twice; the second reply is ignored."
         read = self._read(reply, node, overdue)
-        if isinstance(read, Refusal):
-            refusals[node] = read
-        else:
+        if not isinstance(read, Refusal):
             contributions[node] = read
+        elif overdue is None or node not in self._asked.messages:  # what it was asked now is open
+            refusals[node] = read
         return None
 
     def _read(self, reply: Message, node: int, overdue: Overdue | None) -> Contribution | Refusal:
