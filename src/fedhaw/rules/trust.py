@@ -229,10 +229,9 @@ def opposed(gram: Vector, shares: Vector, growth: Vector, most: int) -> Opponent
     against = gram[few][:, others] @ weights < -OPPOSED * lengths[few] * mean
     beyond = np.maximum(growth[others].min() - growth[few], growth[few] - growth[others].max())
     long = lengths[few] > np.where(beyond > GAP, LONGER, FAR_LONGER) * usual
-    return Opponents(
-        [k for k, found in zip(few, against & long, strict=True) if found],
-        [k for k, found in zip(few, against & long & (beyond > GAP), strict=True) if found],
-    )
+    if not (against & long).all():  # two honest clients that share a class may be near each other
+        return nobody
+    return Opponents(few, [k for k, wrong in zip(few, beyond > GAP, strict=True) if wrong])
 
 
 def _at_obtuse_angles(cosines: Vector, most: int) -> list[int]:
