@@ -326,6 +326,14 @@ def test_of_a_few_that_are_near_each_other_all_must_be_long() -> None:
     assert opposed(gram(updates), np.ones(K) / K, STILL, most=3) == ([], [])
 
 
+@pytest.mark.parametrize("odd", [np.inf, np.nan])
+def test_an_update_without_a_length_is_against_nobody(odd: float) -> None:
+    found = gram(alike(np.random.default_rng(0)))
+    found[2] = found[:, 2] = odd
+    with np.errstate(invalid="ignore"):
+        assert opposed(found, np.ones(K) / K, STILL, most=3) == ([], [])
+
+
 def test_not_more_than_a_third_are_set_apart() -> None:
     random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
     w, state = random.standard_normal(P), rule.init()

@@ -237,6 +237,7 @@ def opposed(gram: Vector, shares: Vector, growth: Vector, most: int) -> Opponent
 def _at_obtuse_angles(cosines: Vector, most: int) -> list[int]:
     """The smallest groups, of `most` in all, of which nobody is near anybody outside the group."""
     near, alone = cosines >= 0, np.ones(len(cosines), dtype=bool)
+    np.fill_diagonal(near, True)  # also where an update is too long for its square
     groups = []
     while alone.any():
         group = near[alone.argmax()]
