@@ -39,7 +39,7 @@ BIN = Path(sys.executable).parent
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flower"
 PORT = 18080
 SERVER = "10.77.0.1"
-STRATEGIES = {
+STRATEGIES: dict[str, dict[str, str | int]] = {
     "Flower FedAvg": {"peer": "flower"},
     "FedAvg, late is lost": {"rule": "fedavg", "late-rounds": 0},
     "FedAvg": {"rule": "fedavg"},
