@@ -39,7 +39,7 @@ from simulation_peers.echo import PARAMETERS, client_app, reply
 import fedhaw
 from fedhaw.flower import RuleStrategy
 
-ROUNDS, RAY_ROUNDS = 4, 5
+ROUNDS, RAY_ROUNDS = 9, 5
 PARTS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
 ROUND = "round"
 STRATEGIES: dict[str, Callable[[], Any]] = {
