@@ -128,11 +128,9 @@ def measure(name: str, clients: int, width: int, rounds: int) -> dict[str, Any]:
             Message(content, reply_to=message)
             for content, message in zip(contents, messages, strict=True)
         ]
-        # In a run fedhaw's strategy gets replies one by one, as they come in, Flower's all at once.
-        handed = replies if name == "Flower FedAvg" else iter(replies)
         time.sleep(PAUSE)
         begin = time.perf_counter()
-        new, _ = strategy.aggregate_train(server_round, handed)
+        new, _ = strategy.aggregate_train(server_round, replies)
         seconds.append(time.perf_counter() - begin)
         assert new is not None
         arrays = new

@@ -12,7 +12,6 @@ since a bias follows its weights in every framework that sends lists.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from fedhaw.errors import shown
 from fedhaw.flower.errors import UnsupportedArrays
 from fedhaw.flower.wire import Unreadable, decoded, decoded_flat, npy_header, pack
-from fedhaw.rules.threads import available_cores, pool, share_out
+from fedhaw.rules.threads import available_cores, share_out
 
 WORTH_THREADS = 1_000_000
 """Numbers in a model from which on copying it is shared out over threads."""
@@ -171,19 +170,6 @@ class WireLayout:
         copy, squares = self._copies(arrays, out, sent)
         _together(copy, range(len(self._parts)), self.size)
         return squares
-
-    def reading(
-        self, arrays: ArrayRecord, out: NDArray[Any], sent: NDArray[Any]
-    ) -> tuple[NDArray[np.float64], list[Future[None]]]:
-        """As `read`, but in the background; `out` and the distances are whole when all is done.
-
-        The record stays in memory until then.
-        """
-        copy, squares = self._copies(arrays, out, sent)
-        parts, threads = range(len(self._parts)), _threads()
-        return squares, [
-            pool().submit(_each, copy, iter(parts[i::threads])) for i in range(threads)
-        ]
 
     def _copies(
         self, arrays: ArrayRecord, out: NDArray[Any], sent: NDArray[Any] | None

@@ -7,7 +7,6 @@ because equal inputs must meet the arithmetic in equal order to give equal bits.
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from fedhaw.flower.late import Overdue
-from fedhaw.flower.layout import WORTH_THREADS, WireLayout
+from fedhaw.flower.layout import WireLayout
 from fedhaw.late import moved_to
 
 
@@ -27,8 +26,6 @@ class Rows:
         global_model: what was sent out: the learnt and the averaged part of the vector.
         matrix: (at least len(nodes), P) where models go; overwritten.
         nodes: whose rows these are.
-        hurry: all replies are in memory anyway, so one may be copied while the next is looked at;
-            otherwise each is let go before the next is taken.
 
     Attributes:
         of: the row of each node.
@@ -42,14 +39,11 @@ class Rows:
         global_model: tuple[NDArray[Any], NDArray[Any]],
         matrix: NDArray[Any],
         nodes: Sequence[int],
-        hurry: bool,
     ) -> None:
         self.layout, self.global_model, self.matrix = layout, global_model, matrix
         self.of = {node: row for row, node in enumerate(nodes)}
         self.rest: dict[int, dict[str, Array]] = {}
         self.bytes = 0
-        self._in_background = hurry and layout.size >= WORTH_THREADS
-        self._copying: list[Future[None]] = []
         self._squares: dict[int, NDArray[np.float64]] = {}
 
     def write(self, node: int, arrays: ArrayRecord, sent: NDArray[Any]) -> None:
@@ -59,18 +53,11 @@ class Rows:
             Unreadable: it is no model of this layout.
         """
         self.bytes += sum(len(array.data) for array in arrays.values())
-        row = self.matrix[self.of[node]]
-        if self._in_background:
-            self._squares[node], copying = self.layout.reading(arrays, row, sent)
-            self._copying += copying
-        else:
-            self._squares[node] = self.layout.read(arrays, row, sent)
+        self._squares[node] = self.layout.read(arrays, self.matrix[self.of[node]], sent)
         self.rest[node] = self.layout.rest(arrays)
 
     def lengths(self) -> dict[int, float]:
-        """How far each node's model is from the one that it was sent, once all are written."""
-        for copying in self._copying:
-            copying.result()
+        """How far each node's model is from the one that it was sent."""
         return {node: math.sqrt(squares.sum()) for node, squares in self._squares.items()}
 
     def move(self, node: int, overdue: Overdue, age: int) -> None:

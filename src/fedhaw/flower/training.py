@@ -132,7 +132,6 @@ class Training:
                 (aggregator.model, aggregator.averaged),
                 aggregator.matrix(len(self.questions)),
                 [question.node for question in self.questions],
-                hurry=isinstance(replies, list),
             ),
             Judge(self.roster, self.examples_limit, aggregator.guard, aggregator.beside),
             self.late,
