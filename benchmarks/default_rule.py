@@ -1,9 +1,11 @@
 """Is the default rule safe, fast and a judge of clients? Tables beside the rules a reviewer names.
 
     python benchmarks/default_rule.py kinds long trust [--scale small] [--jobs N] [--out FOLDER]
-        [--only TEXT] [--seeds N] [--rules TITLES] [--wisdm FILE] [--show] [--save]
+        [--only TEXT] [--seeds N] [--rules TITLES] [--wisdm FILE] [--dogs FOLDER] [--show] [--save]
 
-- kinds: federations of many kinds over 40 rounds, without and with three sorts of losses.
+- kinds: federations of many kinds, without and with four sorts of losses: 200 rounds, of which the
+  first 40 are a table of their own, with the ablations of the default, the grids of rules that have
+  rates, and FedLAW, which has data of the server's own.
 - long: a thousand rounds, of which the first 40 and 200 are tables of their own; with the deepest
   fall below FedAvg's accuracy of the same round once FedAvg has passed 60 %.
 - trust: some of ten clients are bad, 60 rounds.
@@ -19,7 +21,7 @@ run. Below each table stand ranks, and differences with errors (`standings.py`).
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -32,12 +34,15 @@ import standings
 from bad_clients import Attacked, poisoned
 from numpy.typing import NDArray
 from record import Record
+from replayed_fedavg import ReplayedFedAvg
 
 import fedhaw
 from fedhaw.data import Dataset, load, split
 from fedhaw.experiments.backends import processes
 from fedhaw.rules import Rule
 from fedhaw.rules.threads import limit_cores
+from fedhaw.simulation import Federation
+from fedhaw.simulation.run import RuleSource
 
 DEFAULT = "FedHAW-auto"
 BAD_CLIENTS = {0: (), 1: (2,), 3: (0, 2, 5)}
@@ -63,9 +68,13 @@ class Cell:
     data: str | Dataset
     rounds: int
     settings: Mapping[str, Any]
-    rules: Mapping[str, Rule[Any]]
+    rules: Mapping[str, RuleSource]
     clean: Mapping[str, Any] = field(default_factory=dict)
     clean_name: str = ""
+
+    def rounds_of(self, title: str, table: str) -> int:
+        """How many rounds a rule runs."""
+        return min(self.rounds, HORIZONS[table][0]) if title in BRIEF else self.rounds
 
     def place(self, title: str) -> str:
         """The name of the federation in which a rule runs."""
@@ -98,25 +107,44 @@ LONG: dict[str, dict[str, Any]] = {
     "Adam 0.0001": ADAM | {"eta": 1e-4},
 }
 SMALL_LONG = ("SGD 0.1", "SGD 0.01", "SGD 0.001", "Adam 0.001")
+DOGS: dict[str, Any] = SGD | {"model": "logistic", "eta": 0.01}
 SEEDS = {"full": 3, "small": 2}
-HORIZONS = (40, 200, 1000)
+HORIZONS = {"kinds": (40, 200), "long": (40, 200, 1000), "trust": (60,)}
 LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
 LOSSES = LETTERS_LOSSES | {
+    ", bursty": {"uplink": "bursty", "loss_rate": 0.5},
     ", by label": {"uplink": "by-label", "loss_rate": 0.9},
     ", by the hour": {"uplink": "hourly", "loss_rate": 0.8},
 }
 
 
-def rules_beside(eta: float, lossy: bool) -> dict[str, Rule[Any]]:
+GRIDS = {
+    "FedHAW, best of its grid": ("letter's FedHAW", "FedHAW 1e-2", "FedHAW 1e-3", "FedHAW 1e-4"),
+    "FedAdam, best of its grid": ("FedAdam", "FedAdam 0.01", "FedAdam 0.001"),
+    "FedYogi, best of its grid": ("FedYogi", "FedYogi 0.01", "FedYogi 0.001"),
+}
+"""Rules at several rates, of which each federation's best counts: more than a user can know."""
+
+PARTS: tuple[Literal["replay", "momentum", "gamma", "trust"], ...]
+PARTS = ("replay", "momentum", "gamma", "trust")
+REPLAYED = "FedAvg with replay"
+ABLATIONS = (*(f"{DEFAULT} without {part}" for part in PARTS), REPLAYED)
+WITH_PROXY = "FedLAW"
+BRIEF = {*ABLATIONS, WITH_PROXY, *(title for grid in GRIDS.values() for title in grid[1:])}
+"""What is run for the first horizon alone."""
+
+
+def rules_beside(eta: float, lossy: bool) -> dict[str, RuleSource]:
     """Every rule of the comparison, with the letter's rates for MNIST, and the ablations."""
-    letters = fedhaw.FedHAW(eta=eta, eta_gamma=1e-4 if lossy else 1e-3, eta_lambda=1e-2)
-    parts: tuple[Literal["replay", "momentum", "gamma", "trust"], ...]
-    parts = ("replay", "momentum", "gamma", "trust")
-    rules: dict[str, Rule[Any]] = {
+
+    def letters(eta_gamma: float) -> fedhaw.FedHAW:
+        return fedhaw.FedHAW(eta=eta, eta_gamma=eta_gamma, eta_lambda=1e-2)
+
+    rules: dict[str, RuleSource] = {
         "FedAvg": fedhaw.FedAvg(),
         "FedAvgM 0.9": fedhaw.FedAvgM(),
         DEFAULT: fedhaw.FedHAWAuto(),
-        "letter's FedHAW": letters,
+        "letter's FedHAW": letters(1e-4 if lossy else 1e-3),
         "FedAdam": fedhaw.FedAdam(),
         "FedYogi": fedhaw.FedYogi(),
         "FedExP": fedhaw.FedExP(),
@@ -124,18 +152,32 @@ def rules_beside(eta: float, lossy: bool) -> dict[str, Rule[Any]]:
         "FedVARP": fedhaw.FedVARP(),
         "FedAU": fedhaw.FedAU(),
         "FedAWA": fedhaw.FedAWA(),
+        WITH_PROXY: with_proxy_data,
     }
-    return rules | {f"{DEFAULT} without {part}": fedhaw.FedHAWAuto(without=part) for part in parts}
+    rules |= {f"{DEFAULT} without {part}": fedhaw.FedHAWAuto(without=part) for part in PARTS}
+    rules |= {f"FedHAW {rate}": letters(float(rate)) for rate in ("1e-2", "1e-3", "1e-4")}
+    for rate in (0.01, 0.001):
+        rules[f"FedAdam {rate}"] = fedhaw.FedAdam(eta_s=rate)
+        rules[f"FedYogi {rate}"] = fedhaw.FedYogi(eta_s=rate)
+    return rules | {REPLAYED: ReplayedFedAvg()}
 
 
-def kinds(wisdm: str | None) -> Iterator[Cell]:
+def with_proxy_data(federation: Federation) -> Rule[Any]:
+    """FedLAW, the only rule here that sees samples of the server's own."""
+    return fedhaw.FedLAW(federation.proxy_losses())
+
+
+def kinds(wisdm: str | None, dogs: str | None) -> Iterator[Cell]:
     """The federations of many kinds."""
-    for (name, settings), (loss, uplink) in product(KINDS.items(), LOSSES.items()):
+    places: list[tuple[str, str | Dataset, dict[str, Any]]]
+    places = [(name, "mnist-5k", settings) for name, settings in KINDS.items()]
+    if wisdm:
+        places.append(("WISDM by person", wisdm, WISDM))
+    if dogs:
+        places.append(("Dogs' features, linear", load("stanford-dogs", dogs), DOGS))
+    for (name, data, settings), (loss, uplink) in product(places, LOSSES.items()):
         rules = rules_beside(settings["eta"], bool(uplink))
-        yield Cell(name + loss, "mnist-5k", 40, settings | uplink, rules)
-    for loss, uplink in LOSSES.items() if wisdm else ():
-        rules = rules_beside(WISDM["eta"], bool(uplink))
-        yield Cell(f"WISDM by person{loss}", str(wisdm), 40, WISDM | uplink, rules)
+        yield Cell(name + loss, data, HORIZONS["kinds"][-1], settings | uplink, rules)
 
 
 def long(small: bool) -> Iterator[Cell]:
@@ -181,7 +223,7 @@ def trust(small: bool) -> Iterator[Cell]:
             settings = SGD | {"eta": 0.01, "split": parts}
             yield Cell(
                 f"{count} {kind}, {place}", poisoned(data, parts, bad, kind), 60, settings,
-                only | beside, {"data": data, "split": good}, f"without {count}, {place}",
+                {**only, **beside}, {"data": data, "split": good}, f"without {count}, {place}",
             )  # fmt: skip
 
 
@@ -206,7 +248,7 @@ class Evidence:
     titles: tuple[str, ...]
     seeds: int
 
-    def rules(self, cell: Cell) -> dict[str, Rule[Any]]:
+    def rules(self, cell: Cell) -> dict[str, RuleSource]:
         """Those of a cell that are asked for."""
         return {t: r for t, r in cell.rules.items() if not self.titles or t in self.titles}
 
@@ -221,17 +263,17 @@ class Evidence:
         settings = {"data": cell.data, **cell.settings, **changes}
         fedhaw.simulate(
             cell.rules[title], settings.pop("data"), engine="stacked", seed=seed,
-            rounds=cell.rounds, evaluate_every=EVERY, checkpoint_every=100,
+            rounds=cell.rounds_of(title, self.table), evaluate_every=EVERY, checkpoint_every=100,
             out=self.folder(cell, title, seed), **settings,
         )  # fmt: skip
 
-    def found(self, cell: Cell, title: str) -> dict[int, fedhaw.History]:
-        """The finished runs, by seed."""
+    def found(self, cell: Cell, title: str, rounds: int) -> dict[int, fedhaw.History]:
+        """The runs that came so far, by seed."""
         read = {}
         for seed in range(self.seeds):
             if (self.folder(cell, title, seed) / "history.jsonl").exists():
                 history = fedhaw.History.read(self.folder(cell, title, seed))
-                if len(history.records) == cell.rounds:
+                if len(history.records) >= rounds:
                     read[seed] = history
         return read
 
@@ -249,31 +291,63 @@ def end(history: fedhaw.History, rounds: int) -> float:
 
 def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> None:
     """A table of what was run, and its standings."""
-    titles = [t for t in evidence.rules(cells[0]) if not t.startswith("clean")]
-    titles = [
-        *(t for t in ("clean FedAvg", f"clean {DEFAULT}") if evidence.table == "trust"),
-        *titles,
-    ]
     rows, scores = [], {}
     for cell in cells:
-        runs = {title: evidence.found(cell, title) for title in cell.rules}
+        titles = [title for title in cell.rules if cell.rounds_of(title, evidence.table) >= rounds]
+        runs = {title: evidence.found(cell, title, rounds) for title in titles}
         if not any(runs.values()):
             continue
-        entries = [_entry(runs.get(title, {}), rounds) for title in titles]
-        rows.append((cell.name, *entries, _remarks(runs, rounds)))
-        scores[cell.name] = {
+        rows.append((cell.name, runs, _remarks(runs, rounds)))
+        scores[cell.name] = _with_grids({
             title: {seed: end(run, rounds) for seed, run in own.items()}
             for title, own in runs.items()
             if own and not title.startswith("clean")
-        }
+        })  # fmt: skip
+    if not rows:
+        return
+    columns = list(dict.fromkeys(title for _, runs, _ in rows for title in runs if runs[title]))
     record.table(
         f"{evidence.table}, {rounds} rounds: {len(rows)} of {len(cells)} federations run",
-        ("federation", *titles, f"{DEFAULT}, of all seeds"),
-        rows,
+        ("federation", *columns, f"{DEFAULT}, of all seeds"),
+        [
+            (name, *(_entry(runs.get(title, {}), rounds) for title in columns), remarks)
+            for name, runs, remarks in rows
+        ],
     )
-    record.say("")
-    for line in standings.table(scores, DEFAULT):
-        record.say(line)
+    proper = _chosen(scores, lambda title: title not in BRIEF)
+    where: dict[str, standings.Scores] = {"": proper}
+    if evidence.table != "trust":
+        lossy = {c.name for c in cells if "uplink" in c.settings}
+        where |= {
+            ", without losses": {k: v for k, v in proper.items() if k not in lossy},
+            ", with losses": {k: v for k, v in proper.items() if k in lossy},
+        }
+    where[f": its parts, and {WITH_PROXY}, which has proxy data"] = _chosen(
+        scores, lambda title: title in {DEFAULT, WITH_PROXY, *ABLATIONS}
+    )
+    for sort, chosen in where.items():
+        if len({title for cell in chosen.values() for title in cell}) > 1:
+            record.say(f"\nStandings{sort}\n")
+            for line in standings.table(chosen, DEFAULT):
+                record.say(line)
+
+
+def _chosen(scores: standings.Scores, wanted: Callable[[str], bool]) -> standings.Scores:
+    """The scores of some of the rules."""
+    return {
+        cell: {title: own for title, own in rules.items() if wanted(title)}
+        for cell, rules in scores.items()
+    }
+
+
+def _with_grids(rules: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
+    """The scores of one federation, with those of each grid's best where all of it was run."""
+    best = {
+        name: max((rules[title] for title in grid), key=lambda own: sum(own.values()) / len(own))
+        for name, grid in GRIDS.items()
+        if all(title in rules for title in grid)
+    }
+    return rules | best
 
 
 def _entry(runs: Mapping[int, fedhaw.History], rounds: int) -> str:
@@ -328,13 +402,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="default: 3, and 2 of the small scale")
     parser.add_argument("--rules", default="", help="titles with commas between; default: all")
     parser.add_argument("--wisdm", default=None, help="wisdm.npz, for the table kinds")
+    parser.add_argument("--dogs", default=None, help="folder of Dogs' features, for the same")
     parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument("--save", action="store_true", help="write results/default_rule.txt")
     args = parser.parse_args()
     small, seeds = args.scale == "small", args.seeds or SEEDS[args.scale]
     titles = tuple(filter(None, args.rules.split(",")))
     makers = {
-        "kinds": lambda: kinds(args.wisdm), "long": lambda: long(small),
+        "kinds": lambda: kinds(args.wisdm, args.dogs), "long": lambda: long(small),
         "trust": lambda: trust(small),
     }  # fmt: skip
     tables = {
@@ -354,7 +429,7 @@ def main() -> None:
         run_side_by_side(runs, args.jobs)
     with Record("default_rule", args.save) as record:
         for evidence, cells in tables.items():
-            for rounds in HORIZONS if evidence.table == "long" else {c.rounds for c in cells}:
+            for rounds in HORIZONS[evidence.table]:
                 show(record, evidence, cells, rounds)
 
 

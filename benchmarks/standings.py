@@ -3,7 +3,8 @@
 A cell is one federation; every rule that was run in it has a score for each seed. Ranks are those
 of the means over seeds. A difference is the subject's score minus another rule's on the same seeds;
 its two-sided p by Student's t is corrected over all cells of the comparison after Holm (1979), so
-that some cell is called different by chance in 5 % of such tables.
+that some cell is called better or worse by chance in 5 % of such tables. "Ahead in" counts cells
+with a higher mean, whether or not chance could do that.
 """
 
 import math
@@ -20,7 +21,7 @@ LEVEL = 0.05
 def table(scores: Scores, subject: str) -> list[str]:
     """Lines of Markdown: a row a rule, over the cells in which it and the subject were run."""
     lines = [
-        f"| rule | cells | rank | {subject} better | worse | not told | {subject} minus it: mean | "
+        f"| rule | cells | rank | {subject} ahead in | better | worse | {subject} minus it: mean | "
         "least, with its standard error |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -38,6 +39,7 @@ def table(scores: Scores, subject: str) -> list[str]:
             lines.append(f"| {name} | {len(full)} | {rank} | | | | | |")
             continue
         told = _holm({key: p for key, (_, _, p) in found.items()})
+        ahead = sum(difference > 0 for difference, _, _ in found.values())
         better = sum(told[key] and found[key][0] > 0 for key in found)
         worse = sum(told[key] and found[key][0] < 0 for key in found)
         key = min(found, key=lambda key: found[key][0])
@@ -45,8 +47,8 @@ def table(scores: Scores, subject: str) -> list[str]:
         mean = np.mean([difference for difference, _, _ in found.values()])
         spread = "one seed" if math.isnan(error) else f"± {error:.1f}"
         lines.append(
-            f"| {name} | {len(found)} | {rank} | {better} | {worse} | "
-            f"{len(found) - better - worse} | {mean:+.1f} | {least:+.1f} {spread} ({key}) |"
+            f"| {name} | {len(found)} | {rank} | {ahead} | {better} | {worse} | "
+            f"{mean:+.1f} | {least:+.1f} {spread} ({key}) |"
         )
     return [*lines, "", f"Ranks are over the {len(full)} cells in which every rule was run."]
 
