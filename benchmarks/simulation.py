@@ -16,9 +16,11 @@ evaluates. Memory is watched in a round that is not timed.
 """
 
 import argparse
+import math
 import statistics
 import sys
 import time
+import timeit
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
@@ -28,6 +30,7 @@ import torch
 from record import Record
 from simulation_peers.contender import NAMES, Contender, missing, serve
 from simulation_peers.workload import workload
+from torch.nn.functional import cross_entropy
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -70,11 +73,12 @@ def workload_a(record: Record, data: str, rounds: int) -> None:
     names += ["stacked-any", "sequential-scaffold", "processes-scaffold", "stacked-scaffold"]
     names += ["authors", "flower", "pfl"]
     contenders = compete("A", data, names, rounds)
-    floor = sgemm_floor(data)
+    floor, plain = sgemm_floor(data), autograd_floor(data)
     medians = {contender.name: median(contender) for contender in contenders}
     peers = [peer for peer in ("authors", "flower", "pfl") if peer in medians]
     record.table(
-        f"Workload A: {rounds} rounds, medians; sgemm on all cores needs {floor:.3f} s a round",
+        f"Workload A: {rounds} rounds, medians; sgemm on all cores needs {floor:.3f} s a round, "
+        f"steps in plain torch alone {plain:.3f}",
         ("", "s/round", "lowest", *(f"x {peer}" for peer in peers), "first s", "peak MB", "sgemm"),
         (
             (
@@ -104,6 +108,28 @@ def sgemm_floor(data: str) -> float:
     # Forward, backward to the weights, and backward to the inputs except the samples themselves.
     operations = 2 * (3 * sum(products) - products[0])
     return operations * sum(map(len, work.parts)) / rate
+
+
+def autograd_floor(data: str) -> float:
+    """Seconds that a round of any module needs in plain torch, on one batch that is in the cache.
+
+    No samples are looked up, no models come or go, and nobody waits: every core does nothing but
+    forward, gradient and step, as often as its share of the round has batches.
+    """
+    work, cores = workload("A", data), torch.get_num_threads()
+    module, x, y = work.module(), work.x[: work.batch].clone(), work.y[: work.batch].clone()
+    parameters = list(module.parameters())
+
+    def step() -> None:
+        gradients = torch.autograd.grad(cross_entropy(module(x), y), parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.sub_(gradient, alpha=work.eta)
+
+    torch.set_num_threads(1)
+    best = min(timeit.repeat(step, number=200, repeat=20)) / 200
+    torch.set_num_threads(cores)
+    return best * sum(math.ceil(len(part) / work.batch) for part in work.parts) / cores
 
 
 def workload_b(record: Record, data: str, rounds: int) -> None:
