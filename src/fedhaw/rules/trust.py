@@ -20,7 +20,9 @@ stretches the model, and all others, whose labels it now gets wrong, shrink it. 
 
 **Likeness** alone proves nothing: a client that alone holds a class is as unlike the others as one
 that flips labels. It only confirms. The larger half, because a minority that agrees with itself
-must not lift itself.
+must not lift itself. But it acquits: a single client whose updates are nearer to all others' than
+ALIKE, and than most of theirs are, has data that fit the others', whatever its growth. Only a
+single one, for several could be near each other.
 
 **Opposition.** Twenty rounds are long where updates are reversed or labels flipped: a few of those
 harm a model. But as soon as they do, all others pull it back, and that shows in a single round: one
@@ -115,8 +117,12 @@ class Evidence:
         apart = {*self.outsiders, *clients}
         return replace(self, outsiders=tuple(name for name in self.seen if name in apart))
 
-    def scores(self) -> dict[Client, float]:
-        """How much each client that can be judged resembles the larger half of the trusted ones."""
+    def scores(self, of: int = 2) -> dict[Client, float]:
+        """How much each client that can be judged resembles the trusted ones most like it.
+
+        Args:
+            of: how many parts; the most like are one of them: half of all, or with 1 all.
+        """
         scores = {}
         apart = set(self.outsiders)
         trusted = np.array([client not in apart for client in self.seen])
@@ -125,7 +131,7 @@ class Evidence:
         ):
             known = np.sort(row[trusted & (pairs > 0)])
             if rounds >= ROUNDS and len(known):
-                scores[client] = float(known[-max(1, len(known) // 2) :].mean())
+                scores[client] = float(known[-max(1, len(known) // of) :].mean())
         return scores
 
     def _with(self, present: Sequence[Client], cosines: Vector, grown: Vector) -> "Evidence":
@@ -161,13 +167,20 @@ class Evidence:
         likeness = np.array([scores[client] for client in rest])
         growth = np.array([self.growth[client] for client in rest])
         most = len(scores) // 3 - len(apart)
-        apart += [rest[k] for k in _beyond_the_gap(likeness, growth, most)]
+        suspects = [rest[k] for k in _beyond_the_gap(likeness, growth, most)]
+        if not (len(suspects) == 1 and self._is_near_all(suspects[0], rest)):
+            apart += suspects
         outside = set(apart)
         return replace(
             self,
             calm={client: rounds for client, rounds in calm.items() if client in outside},
             outsiders=tuple(client for client in self.seen if client in outside),
         )
+
+    def _is_near_all(self, client: Client, rest: Sequence[Client]) -> bool:
+        """Whether a client resembles all others more than most of them do."""
+        nearness = self.scores(of=1)
+        return nearness[client] > max(ALIKE, float(np.median([nearness[name] for name in rest])))
 
     def _calm(
         self, present: Sequence[Client], scores: Mapping[Client, float], trusted: Sequence[Client]

@@ -31,8 +31,10 @@ def choose(federation: Federation) -> str:
     """The engine that is probably fastest here; `benchmarks/engines.py` prints how far it is so.
 
     Perceptrons are stacked, unless each client has much to do by itself. Such clients, and those of
-    any other module, are handed to several cores. Nothing that depends on the moment is measured:
-    the choice, and with it the last bits of the result, is the same each time.
+    any other module, are handed to several cores. Nothing that depends on the moment is measured,
+    and how many cores there are only decides between two engines that compute the same: the last
+    bits of a result are the same each time, in a sweep with one core for each run as well. So one
+    core does not stack other modules either, though for very short visits it would be faster.
     """
     if federation.device.type != "cpu":
         return "sequential"
