@@ -315,21 +315,24 @@ def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> 
         ],
     )
     proper = _chosen(scores, lambda title: title not in BRIEF)
-    where: dict[str, standings.Scores] = {"": proper}
+    where: dict[str, standings.Scores] = {"all": proper}
     if evidence.table != "trust":
         lossy = {c.name for c in cells if "uplink" in c.settings}
         where |= {
-            ", without losses": {k: v for k, v in proper.items() if k not in lossy},
-            ", with losses": {k: v for k, v in proper.items() if k in lossy},
+            "without losses": {k: v for k, v in proper.items() if k not in lossy},
+            "with losses": {k: v for k, v in proper.items() if k in lossy},
         }
-    where[f": its parts, and {WITH_PROXY}, which has proxy data"] = _chosen(
+    where[f"its parts, and {WITH_PROXY} with proxy data"] = _chosen(
         scores, lambda title: title in {DEFAULT, WITH_PROXY, *ABLATIONS}
     )
     for sort, chosen in where.items():
         if len({title for cell in chosen.values() for title in cell}) > 1:
-            record.say(f"\nStandings{sort}\n")
-            for line in standings.table(chosen, DEFAULT):
-                record.say(line)
+            record.table(
+                f"{DEFAULT} in {evidence.table}, {rounds} rounds, {sort}: ranks over "
+                f"{len(standings.shared(chosen))} federations",
+                standings.COLUMNS,
+                standings.rows(chosen, DEFAULT),
+            )
 
 
 def _chosen(scores: standings.Scores, wanted: Callable[[str], bool]) -> standings.Scores:

@@ -18,39 +18,51 @@ Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 LEVEL = 0.05
 
 
-def table(scores: Scores, subject: str) -> list[str]:
-    """Lines of Markdown: a row a rule, over the cells in which it and the subject were run."""
-    lines = [
-        f"| rule | cells | rank | {subject} ahead in | better | worse | {subject} minus it: mean | "
-        "least, with its standard error |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    whole = {name for cell in scores.values() for name in cell}
-    full = [cell for cell in scores.values() if whole <= cell.keys()]
-    ranks = {name: np.mean([_ranks(cell)[name] for cell in full]) for name in whole if full}
-    for name in sorted(whole, key=lambda name: ranks.get(name, math.inf)):
+COLUMNS = (
+    "rule", "rank", "federations", "ahead in", "better", "worse", "mean difference",
+    "least difference", "where",
+)  # fmt: skip
+"""Of `rows`; from "ahead in" on they tell of the subject against the rule."""
+
+
+def shared(scores: Scores) -> list[str]:
+    """The cells in which every rule was run; ranks are over these."""
+    rules = {name for cell in scores.values() for name in cell}
+    return [key for key, cell in scores.items() if rules <= cell.keys()]
+
+
+def rows(scores: Scores, subject: str) -> list[tuple[str, ...]]:
+    """A row a rule, over the cells in which it and the subject were run, the best rank first."""
+    rules = {name for cell in scores.values() for name in cell}
+    full = [_ranks(scores[key]) for key in shared(scores)]
+    ranks = {name: np.mean([cell[name] for cell in full]) for name in rules if full}
+    found = []
+    for name in sorted(rules, key=lambda name: (ranks.get(name, math.inf), name)):
         rank = f"{ranks[name]:.2f}" if full else "-"
-        found = {
+        differences = {
             key: _difference(cell[subject], cell[name])
             for key, cell in scores.items()
             if name != subject and subject in cell and name in cell
         }
-        if not found:
-            lines.append(f"| {name} | {len(full)} | {rank} | | | | | |")
+        if not differences:
+            found.append((name, rank, str(len(full)), *[""] * (len(COLUMNS) - 3)))
             continue
-        told = _holm({key: p for key, (_, _, p) in found.items()})
-        ahead = sum(difference > 0 for difference, _, _ in found.values())
-        better = sum(told[key] and found[key][0] > 0 for key in found)
-        worse = sum(told[key] and found[key][0] < 0 for key in found)
-        key = min(found, key=lambda key: found[key][0])
-        least, error, _ = found[key]
-        mean = np.mean([difference for difference, _, _ in found.values()])
-        spread = "one seed" if math.isnan(error) else f"± {error:.1f}"
-        lines.append(
-            f"| {name} | {len(found)} | {rank} | {ahead} | {better} | {worse} | "
-            f"{mean:+.1f} | {least:+.1f} {spread} ({key}) |"
-        )
-    return [*lines, "", f"Ranks are over the {len(full)} cells in which every rule was run."]
+        told = _holm({key: p for key, (_, _, p) in differences.items()})
+        means = {key: mean for key, (mean, _, _) in differences.items()}
+        least = min(means, key=means.__getitem__)
+        error = differences[least][1]
+        found.append((
+            name,
+            rank,
+            str(len(means)),
+            str(sum(mean > 0 for mean in means.values())),
+            str(sum(told[key] and mean > 0 for key, mean in means.items())),
+            str(sum(told[key] and mean < 0 for key, mean in means.items())),
+            f"{np.mean(list(means.values())):+.1f}",
+            f"{means[least]:+.1f}" + ("" if math.isnan(error) else f" ± {error:.1f}"),
+            least,
+        ))  # fmt: skip
+    return found
 
 
 def _ranks(cell: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
