@@ -21,6 +21,7 @@ run. Below each table stand ranks, and differences with errors (`standings.py`).
 """
 
 import argparse
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -35,6 +36,7 @@ from bad_clients import Attacked, poisoned
 from numpy.typing import NDArray
 from record import Record
 from replayed_fedavg import ReplayedFedAvg
+from torch import nn
 
 import fedhaw
 from fedhaw.data import Dataset, load, split
@@ -89,6 +91,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "momentum 0.01": SGD | {"eta": 0.01, "momentum": 0.9},
     "Adam 0.001": ADAM | {"eta": 1e-3},
     "linear, Adam 0.0005": ADAM | {"eta": 5e-4, "model": "logistic"},
+    "linear from zero, SGD 0.05": SGD | {"eta": 0.05, "model": f"{__file__}:linear_from_zero"},
     "10 of 100 clients, SGD 0.05": SGD
     | {"eta": 0.05, "clients": 100, "cohort": 10, "split": "dirichlet"},
 }
@@ -160,6 +163,14 @@ def rules_beside(eta: float, lossy: bool) -> dict[str, RuleSource]:
         rules[f"FedAdam {rate}"] = fedhaw.FedAdam(eta_s=rate)
         rules[f"FedYogi {rate}"] = fedhaw.FedYogi(eta_s=rate)
     return rules | {REPLAYED: ReplayedFedAvg()}
+
+
+def linear_from_zero(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A linear model without anything in it."""
+    linear = nn.Linear(math.prod(input_shape), classes)
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return nn.Sequential(nn.Flatten(), linear)
 
 
 def with_proxy_data(federation: Federation) -> Rule[Any]:

@@ -89,14 +89,16 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float, tard
             last[k] = moved[k] if arrived[k] else REPLAY * last[k]
         delta = p @ last
         if v is None:
-            start, v = max(float(np.linalg.norm(mine)), float(np.linalg.norm(delta))), delta
+            start, v = float(np.linalg.norm(mine)), delta
+            start = start if start >= float(np.linalg.norm(delta)) else 0.0
         else:
             share, agreement = float(p[arrived & ~stale].sum()), cosine(fresh, v)
             timely = share / float(p[arrived].sum())
             theta = float(np.clip(theta + RATE * (agreement + OFFSET), *THETA_LIMITS))
             astray = (1 - abs(agreement)) * float(np.linalg.norm(fresh))
             aim = share**0.5 * timely / (1 + np.exp(-theta))
-            beta = max(0.0, min(aim, 1 - astray / (share * RADIUS * start)))
+            reach = RADIUS * (start or float(np.linalg.norm(mine)))
+            beta = max(0.0, min(aim, 1 - astray / (share * reach)))
             v = beta * v + delta
             growth = cosine(delta, mine)
             total = scaling + LEAK * gamma + GAIN * max(0.0, 1 - 2 * abs(growth)) * growth
@@ -212,6 +214,18 @@ def test_clients_that_move_far_and_apart_get_no_momentum() -> None:
     w = np.ones(P)
     *_, (_, state) = play(w, updates(0, 30, size=1.0), np.ones((30, K), bool))
     assert state.momentum == 0.0
+
+
+@pytest.mark.parametrize(("grown", "least"), [(1.0, 0.0), (0.0, 0.5)])
+def test_a_model_that_grows_from_zero_gets_its_momentum_as_it_grows(
+    grown: float, least: float
+) -> None:
+    """Noise as long as the step would leave none at the first update's length."""
+    random, w, state = np.random.default_rng(0), np.full(P, grown), RULE.init()
+    for _ in range(60):
+        moved = 0.5 + 0.5 * random.standard_normal(P)
+        w, state = RULE.aggregate(state, Round(w, np.tile(w + moved, (K, 1)), EXAMPLES))
+    assert (state.momentum > least) == (grown == 0.0)
 
 
 @settings(deadline=None)

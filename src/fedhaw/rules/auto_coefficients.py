@@ -54,7 +54,7 @@ def coefficients(
     """
     length, fresh, before, delta = np.sqrt(np.diag(inner)).tolist()
     if not state.clients:
-        return Coefficients(0.0, 0.0, 0.0, max(length, delta))
+        return Coefficients(0.0, 0.0, 0.0, length if length >= delta else 0.0)
     # Less than this is what rounding left of equal models, and points nowhere.
     noise = ROUNDING * epsilon * length
     gamma, theta, momentum = LEAK * state.gamma, state.theta, 0.0
@@ -64,7 +64,8 @@ def coefficients(
         theta = min(max(theta + RATE * (agreement + OFFSET), least), most)
         astray = (1.0 - abs(agreement)) * fresh
         share, timely = shares.in_time, shares.in_time / shares.received
-        within = 1.0 - astray / (share * RADIUS * state.start) if state.start > 0 else 0.0
+        reach = RADIUS * (state.start or length)
+        within = 1.0 - astray / (share * reach) if reach > 0 else 0.0
         momentum = max(0.0, min(math.sqrt(share) * timely / (1.0 + math.exp(-theta)), within))
     if without == "momentum":
         momentum = 0.0

@@ -15,7 +15,7 @@ class FedHAWAutoState(LastRound):
         scaling: sum of gamma over the rounds so far.
         theta: logit of the momentum that is aimed at.
         momentum: beta, what it was in the last round.
-        start: length of the first model, or of the first update if that is longer.
+        start: length of the first model; 0 where the first update was longer than that.
         velocity: (P,) v; None before the first round and where it starts afresh.
         sent: (P,) the model the last round's clients started from, as it was given.
         previous: (K, P) what came back from them, as it was given.

@@ -24,10 +24,10 @@ numbers but P of them are ratios of lengths and cosines.
   momentum still averages the noise away; only updates that turn back further count against it.
 - theta at least 0, beta 1/2: less momentum than that overshoots by nothing. Updates that turn back
   all the same are the clients' own, too long for the landscape, and momentum damps those.
-- RADIUS l, l = |w(0)| or the first update's length if that is longer: what of the updates is not
-  along v may not add up to more; what is along it, or against it, is what v is there for. Clients
-  that move far in every round, Adam's above all, need no faster server. The length at the start,
-  because such clients inflate the model.
+- RADIUS l, l = |w(0)|: what of the updates is not along v may not add up to more; what is along
+  it, or against it, is what v is there for. Clients that move far in every round, Adam's above all,
+  need no faster server. The length at the start, because such clients inflate the model. A model
+  whose first update is longer than itself grows from nothing: there l = |w|.
 - REPLAY: what a lost client would send is taken to be what it sent last, fading by this factor for
   every round it stays away. So one update counts five times at the most: clients that move to
   their own optimum in a round would be carried far beyond it otherwise.
