@@ -1,10 +1,10 @@
 """Ranks of rules over many federations, and differences with their errors, corrected for number.
 
 A cell is one federation; every rule that was run in it has a score for each seed. Ranks are those
-of the means over seeds. A difference is the subject's score minus another rule's on the same seeds;
-its two-sided p by Student's t is corrected over all cells of the comparison after Holm (1979), so
-that some cell is called better or worse by chance in 5 % of such tables. "Ahead in" counts cells
-with a higher mean, whether or not chance could do that.
+of the means over the seeds that all rules were run with. A difference is the subject's score minus
+another rule's on the same seeds; its two-sided p by Student's t is corrected over all cells of the
+comparison after Holm (1979), so that some cell is called better or worse by chance in 5 % of such
+tables. "Ahead in" counts cells with a higher mean, whether or not chance could do that.
 """
 
 import math
@@ -66,7 +66,8 @@ def rows(scores: Scores, subject: str) -> list[tuple[str, ...]]:
 
 
 def _ranks(cell: Mapping[str, Mapping[int, float]]) -> dict[str, float]:
-    means = {name: float(np.mean(list(seeds.values()))) for name, seeds in cell.items()}
+    both = set.intersection(*(set(seeds) for seeds in cell.values()))
+    means = {name: float(np.mean([seeds[s] for s in both])) for name, seeds in cell.items()}
     return {
         name: 1.0
         + sum(other > own for other in means.values())
