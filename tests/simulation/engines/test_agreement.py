@@ -1,10 +1,12 @@
 """All engines give the same answer: bitwise across workers, to float32 accuracy when stacked."""
 
 import math
+import os
 from typing import Any
 
 import pytest
 import torch
+from tests.simulation.engines.conftest import SIZES
 from torch import Tensor, nn
 
 from fedhaw.clients import ClientUpdate, named
@@ -188,3 +190,22 @@ def test_the_callers_model_and_randomness_are_left_alone(make: Any, engine: str)
     assert torch.equal(trained.start, before)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system pins no process")
+@pytest.mark.parametrize("crowded", [False, True])
+def test_each_worker_has_a_core_of_its_own_where_there_is_one_for_each(
+    make: Any, crowded: bool
+) -> None:
+    cores = os.sched_getaffinity(0)
+    trained = make("processes", workers=min(len(cores), len(SIZES)) + crowded)
+
+    def kept_to() -> list[set[int]]:
+        return [os.sched_getaffinity(pid) for pid in trained.engine.pids]
+
+    for worker in trained.engine._workers:
+        assert worker.connection.poll(60), "a worker's first word says that it is ready"
+    if len(kept_to()) == len(cores):
+        assert sorted(map(sorted, kept_to())) == [[core] for core in sorted(cores)]
+    else:
+        assert all(own == cores for own in kept_to())

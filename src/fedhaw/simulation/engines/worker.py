@@ -38,6 +38,7 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
     assignment: Assignment = pickle.loads(_contents(assignment_descriptor))
     device = torch.device(assignment.device)
     tensors = {name: handle.open() for name, handle in assignment.handles.items()}
+    _keep_to_a_core(index, len(tensors["client_models"]))
     holdings = Holdings(tensors["rows"].to(device), tensors["offsets"].numpy())
     train = Trainer(
         assignment.module,
@@ -58,6 +59,18 @@ def main(descriptor: int, assignment_descriptor: int, index: int) -> None:
             also = None if beside.is_empty else beside
             given = TrainingRound(round_index, global_model, [client], [row], also)
             parent.send_bytes(to_bytes(train_one(train, holdings, given, 0)))
+
+
+def _keep_to_a_core(index: int, workers: int) -> None:
+    """A core for this worker alone, where there are as many as workers.
+
+    Workers are woken together by their parent, and a system often leaves two of them on its core
+    for longer than a short client takes.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) == workers:
+            os.sched_setaffinity(0, {cores[index]})
 
 
 def _contents(descriptor: int) -> mmap.mmap:
