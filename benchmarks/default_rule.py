@@ -333,7 +333,8 @@ def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> 
             "without losses": {k: v for k, v in proper.items() if k not in lossy},
             "with losses": {k: v for k, v in proper.items() if k in lossy},
         }
-    where[f"its parts, and {WITH_PROXY} with proxy data"] = _chosen(
+    proxy = f", and {WITH_PROXY} with proxy data" if evidence.table == "kinds" else ""
+    where[f"its parts{proxy}"] = _chosen(
         scores, lambda title: title in {DEFAULT, WITH_PROXY, *ABLATIONS}
     )
     for sort, chosen in where.items():

@@ -445,12 +445,12 @@ def by_cohort(backend: str, K: int, turns: int) -> dict[str, float]:
 def by_parameters(backend: str, P: int, turns: int) -> dict[str, float]:
     """P parameters; of FedHAW's memory only half of the previous models' is asked for."""
     w, W, U = (BACKENDS[backend](array) for array in models(4, P))
-    rule = fedhaw.FedHAW(0.1, 1e-9, 1e-6, history_dtype="bfloat16")
+    average, rule = fedhaw.FedAvg(), fedhaw.FedHAW(0.1, 1e-9, 1e-6, history_dtype="bfloat16")
     examples = np.arange(1, 5)
     _, state = rule.aggregate(rule.init(), Round(w, U, examples))
     del U
     steps = {
-        "FedAvg": lambda: RULES["FedAvg"].aggregate(None, Round(w, W, examples)),
+        "FedAvg": lambda: average.aggregate(average.init(), Round(w, W, examples)),
         "FedHAW": lambda: rule.aggregate(state, Round(w, W, examples)),
     }
     return timed(steps, turns)
