@@ -10,8 +10,8 @@
   fall below FedAvg's accuracy of the same round once FedAvg has passed 60 %.
 - trust: some of ten clients are bad, 60 rounds.
 
-All three are about 550,000 rounds, of a sixth of a second each on one core: a night and more on
-two. `--scale small` is a third of that, with two seeds instead of three: of the long runs those at
+All three are about 900,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale small`
+is about half of that, with two seeds instead of three: of the long runs those at
 four of eight client updates, of the bad clients three of ten but not one, and no IID split. `--jobs
 2` runs two at a time. Runs that are in FOLDER already are not repeated, and those that were stopped
 go on, so it can be stopped at any time; all runs of a seed come before the next seed's. `--show`
@@ -279,7 +279,7 @@ class Evidence:
         )  # fmt: skip
 
     def found(self, cell: Cell, title: str, rounds: int) -> dict[int, fedhaw.History]:
-        """The runs that came so far, by seed."""
+        """The runs that came at least so far, by seed."""
         read = {}
         for seed in range(self.seeds):
             if (self.folder(cell, title, seed) / "history.jsonl").exists():
