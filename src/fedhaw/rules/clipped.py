@@ -32,7 +32,7 @@ from fedhaw.rules.blocks import column_blocks, each
 from fedhaw.rules.fedavg import FedAvg
 from fedhaw.rules.guards import unchanged
 from fedhaw.rules.lengths import shortened_note
-from fedhaw.rules.passes import native, update_products
+from fedhaw.rules.passes import native, update_squares
 from fedhaw.rules.within import StateAround
 
 
@@ -94,7 +94,7 @@ class Clipped:
             return unchanged(current), state
         w, W = current.global_model, current.client_models
         with np.errstate(over="ignore", invalid="ignore"):
-            lengths = np.sqrt(update_products(w, W, current.shares)[1])
+            lengths = np.sqrt(update_squares(w, W))
         moved = lengths[lengths > 0]  # neither 0 nor NaN
         limit = self.limit or (float(np.median(moved)) if len(moved) else 0.0)
         longer = lengths > limit

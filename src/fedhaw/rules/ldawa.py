@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedhaw.listing import listed
-from fedhaw.rules.base import Array, InvalidRound, LastRound, Metrics, Round, Vector, namespace
+from fedhaw.rules.base import Array, InvalidRound, LastRound, Metrics, Round, Vector
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.passes import angular_distances, combine, gram
+from fedhaw.rules.passes import combine_layers, turns
 from fedhaw.rules.updates import equal_weights
 
 
@@ -56,13 +56,8 @@ class LDAWA:
             return unchanged(current), state
         w, W = current.global_model, current.client_models
         weights = equal_weights(current.shares > 0)
-        parts, cosines = [], []
-        for layer in current.layers:
-            inner, along, square = gram(w[layer], W[:, layer])
-            cosine = 1 - angular_distances(np.diag(inner), along, square)
-            # What is too long for its square has no cosine that could be told.
-            cosine = np.where(np.isfinite(cosine), cosine, 0.0)
-            parts.append(combine(weights * cosine, W[:, layer]))
-            cosines.append(float(weights @ cosine))
-        model = checked(namespace(W).concat(parts), current)
-        return model, LDAWAState(current.clients, weights, cosines=np.array(cosines))
+        cosines = 1 - turns(w, W, current.layers)
+        # What is too long for its square has no cosine that could be told.
+        cosines = np.where(np.isfinite(cosines), cosines, 0.0)
+        model = checked(combine_layers(weights * cosines, W, current.layers), current)
+        return model, LDAWAState(current.clients, weights, cosines=cosines @ weights)

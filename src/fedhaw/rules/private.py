@@ -38,7 +38,7 @@ import numpy as np
 from fedhaw.rules.accounting import epsilon_of, require_accountant
 from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Rule, check_number
 from fedhaw.rules.guards import refusing_other_states, unchanged
-from fedhaw.rules.passes import blend, like, update_products
+from fedhaw.rules.passes import blend, like, update_squares
 from fedhaw.rules.updates import mean_update
 from fedhaw.rules.within import StateAround
 
@@ -144,7 +144,7 @@ class Private:
             state.clip,
         )
         with np.errstate(over="ignore", invalid="ignore"):
-            lengths = np.sqrt(update_products(w, W, current.shares)[1])
+            lengths = np.sqrt(update_squares(w, W))
         factors = np.ones(K)
         np.divide(clip * (1 - ROUNDING), lengths, out=factors, where=lengths > clip)
         mean = mean_update(current, factors / K)

@@ -6,9 +6,23 @@ cache, and returns float64 coefficients. Nothing ever copies the matrix.
 """
 
 from fedhaw.rules.passes.arrays import astype, like, native, to_numpy, to_vector
-from fedhaw.rules.passes.average import combine, combine_updates, inner, softmax, summing_to_one
+from fedhaw.rules.passes.average import (
+    combine,
+    combine_layers,
+    combine_updates,
+    inner,
+    softmax,
+    summing_to_one,
+)
 from fedhaw.rules.passes.directions import Direction, direction
-from fedhaw.rules.passes.distances import angular_distances, gram, spread, update_products
+from fedhaw.rules.passes.distances import (
+    angular_distances,
+    gram,
+    spread,
+    turns,
+    update_products,
+    update_squares,
+)
 from fedhaw.rules.passes.finite import is_finite, non_finite_rows
 from fedhaw.rules.passes.grams import Angles, mean_and_angles
 from fedhaw.rules.passes.vectors import blend, dot, products, scale_layers, stride, subtract
@@ -20,6 +34,7 @@ __all__ = [
     "astype",
     "blend",
     "combine",
+    "combine_layers",
     "combine_updates",
     "direction",
     "dot",
@@ -39,5 +54,7 @@ __all__ = [
     "summing_to_one",
     "to_numpy",
     "to_vector",
+    "turns",
     "update_products",
+    "update_squares",
 ]

@@ -1,12 +1,12 @@
 """Weighted sums of the client models, and the weights."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fedhaw.rules.base import Array, Vector, namespace
-from fedhaw.rules.blocks import column_blocks, each, in_order, shared_out
+from fedhaw.rules.blocks import column_blocks, each, in_order, layer_blocks, shared_out
 from fedhaw.rules.memory import vector_like
 from fedhaw.rules.passes.arrays import like, native, to_vector
 from fedhaw.rules.passes.unlocked import along
@@ -48,6 +48,20 @@ def combine(coefficients: Vector, W: Array) -> Array:
 
     # Backwards: a rule that has just read W from the front left its end in cache.
     each(W, part, column_blocks(W)[::-1])
+    return total
+
+
+def combine_layers(coefficients: Vector, W: Array, layers: Sequence[slice]) -> Array:
+    """(P,) sum_k coefficients_lk W_k in each layer l, for (L, K) coefficients."""
+    total = vector_like(W[0])
+    into, W = native(total), native(W)
+    rows = [like(W, row) for row in coefficients]
+
+    def part(task: tuple[int, slice]) -> None:
+        layer, block = task
+        into[block] = rows[layer] @ W[:, block]
+
+    each(W, part, layer_blocks(layers, W))
     return total
 
 

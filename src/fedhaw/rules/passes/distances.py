@@ -43,6 +43,32 @@ def update_products(
     return to_mean, lengths
 
 
+def update_squares(w: Array, W: Array) -> Vector:
+    """(K,) |W_k - w|^2."""
+    w, W = native(w), native(W)
+    xp = namespace(W)
+
+    def measured(block: slice, room: Array) -> tuple[Array, ...]:
+        return (squares(xp.subtract(W[:, block], w[block], out=room)),)
+
+    sums: Vector = sums_by_layer(W, [slice(0, w.shape[0])], measured)[0]
+    return sums
+
+
+def turns(w: Array, W: Array, layers: Sequence[slice]) -> Vector:
+    """(L, K) 1 - cos(w, W_k), layer by layer; NaN where a number is too long for its square."""
+    w, W = native(w), native(W)
+    xp, K = namespace(W), W.shape[0]
+    wide = xp.float32 if W.itemsize <= 2 else W.dtype  # 16 bits are too few for a square
+
+    def measured(block: slice, room: Array) -> tuple[Array, ...]:
+        updates, base = xp.subtract(W[:, block], w[block], out=room), astype(w[block], wide)
+        return squares(updates), along(updates, base), (base @ base)[None]
+
+    sums = sums_by_layer(W, layers, measured, wide)
+    return angular_distances(sums[:, :K], sums[:, K:-1], sums[:, -1:])
+
+
 def spread(
     w: Array, W: Array, weights: Vector, layers: Sequence[slice]
 ) -> tuple[Vector, Vector, Vector, Array]:
@@ -127,8 +153,8 @@ def gram(w: Array, W: Array) -> tuple[Vector, Vector, float]:
     return sums[: K * K].reshape(K, K), sums[K * K : -1], float(sums[-1])
 
 
-def angular_distances(squares: Vector, along: Vector, square: float) -> Vector:
-    """(K,) 1 - cos(w, w + g_k), from |g_k|^2, `<g_k, w>` and |w|^2; 0 where there is no angle.
+def angular_distances(squares: Vector, along: Vector, square: float | Vector) -> Vector:
+    """(..., K) 1 - cos(w, w + g_k), from |g_k|^2, `<g_k, w>` and |w|^2; 0 where there is no angle.
 
     1 - cos = sin^2 / (1 + cos), and |w|^2 |w + g|^2 sin^2 = |w|^2 |g|^2 - `<w, g>`^2, which keeps
     its digits however small the update is.
