@@ -13,6 +13,7 @@ from fedhaw.rules import Round
 from fedhaw.rules.auto_coefficients import (
     GAIN,
     LEAK,
+    MEMORY,
     MOMENTUM_LIMIT,
     OFFSET,
     RADIUS,
@@ -20,6 +21,7 @@ from fedhaw.rules.auto_coefficients import (
     SCALING_LIMIT,
     THETA_LIMITS,
 )
+from fedhaw.rules.auto_pace import LATELY, PATIENCE, Pace
 from fedhaw.rules.auto_replay import REPLAY
 from fedhaw.rules.auto_state import FedHAWAutoState
 
@@ -66,6 +68,14 @@ def play(
     return path
 
 
+def haste(squares: list[float]) -> float:
+    """(f^2 / q^2) t / PATIENCE of the squared lengths of all updates so far."""
+    recent = squares[0]
+    for square in squares[1:]:
+        recent = LATELY * recent + (1 - LATELY) * square
+    return float(recent / np.mean(squares) * len(squares) / PATIENCE)
+
+
 @settings(deadline=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -78,7 +88,8 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float, tard
     steps, received = updates(seed, 8, size, common), losses(seed, 8)
     late = lates(seed, received, tardy)
     p = EXAMPLES / EXAMPLES.sum()
-    gamma, scaling, theta, beta = 0.0, 0.0, 0.0, 0.0
+    gamma, scaling, theta, beta, mean = 0.0, 0.0, 0.0, 0.0, 0.0
+    squares: list[float] = []
     last, v, start = np.zeros((K, P)), None, 0.0
     mine = w
     for (model, state), moved, arrived, stale in zip(
@@ -88,6 +99,7 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float, tard
         for k in range(K):
             last[k] = moved[k] if arrived[k] else REPLAY * last[k]
         delta = p @ last
+        squares.append(float(fresh @ fresh))
         if v is None:
             start, v = float(np.linalg.norm(mine)), delta
             start = start if start >= float(np.linalg.norm(delta)) else 0.0
@@ -95,10 +107,13 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float, tard
             share, agreement = float(p[arrived & ~stale].sum()), cosine(fresh, v)
             timely = share / float(p[arrived].sum())
             theta = float(np.clip(theta + RATE * (agreement + OFFSET), *THETA_LIMITS))
-            astray = (1 - abs(agreement)) * float(np.linalg.norm(fresh))
-            aim = share**0.5 * timely / (1 + np.exp(-theta))
+            mean = MEMORY * mean + (1 - MEMORY) * agreement
+            power = (1 - float(np.clip(2 * mean, 0, 1))) / 2
+            aim = share**power * timely / (1 + np.exp(-theta))
             reach = RADIUS * (start or float(np.linalg.norm(mine)))
-            beta = max(0.0, min(aim, 1 - astray / (share * reach)))
+            far = (1 - abs(agreement)) * float(np.linalg.norm(fresh)) / (share * reach)
+            hasty = (1 - abs(agreement)) * (1 - MOMENTUM_LIMIT) * haste(squares)
+            beta = max(0.0, min(aim, 1 - far, 1 - hasty))
             v = beta * v + delta
             growth = cosine(delta, mine)
             total = scaling + LEAK * gamma + GAIN * max(0.0, 1 - 2 * abs(growth)) * growth
@@ -208,6 +223,39 @@ def test_clients_that_overshoot_end_nearer_the_optimum_than_with_fedavg() -> Non
         return sum(squares)
 
     assert distance(replace(RULE, without="gamma")) < 0.5 * distance(fedhaw.FedAvg())
+
+
+@pytest.mark.parametrize("shortening", [1.0, 0.98])
+def test_momentum_ends_where_updates_do_not_shorten(shortening: float) -> None:
+    """Noise as long in round 300 as in the first leaves what its haste allows; noise that fades
+    leaves all."""
+    w, size = np.ones(P), 1e-3 * shortening ** np.arange(300)
+    steps = size[:, None, None] * updates(0, 300, size=1.0)
+    path = play(w, steps, np.ones((300, K), bool))
+    momenta = np.array([state.momentum for _, state in path[-40:]])
+    if shortening < 1:
+        assert np.median(momenta) > 0.8
+    else:
+        assert np.median(momenta) == pytest.approx(1 - 0.1 * 280 / PATIENCE, abs=0.12)
+
+
+@given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=60))
+def test_pace_is_what_its_equation_says(squares: list[float]) -> None:
+    pace = Pace()
+    for square in squares:
+        pace = pace.after(square)
+    assert pace.haste == pytest.approx(haste(squares))
+    assert Pace().haste == 0.0
+
+
+def test_losses_cost_no_momentum_where_updates_agree() -> None:
+    """A long way to go: what is replayed points there, too."""
+    w, received = np.ones(P), losses(0, 40)
+    (_, apart), (_, agreed) = (
+        play(w, updates(0, 40, 1e-4, common), received)[-1] for common in (0.0, 10.0)
+    )
+    assert apart.momentum < 0.85 * MOMENTUM_LIMIT
+    assert agreed.momentum == pytest.approx(MOMENTUM_LIMIT, rel=0.01)
 
 
 def test_clients_that_move_far_and_apart_get_no_momentum() -> None:

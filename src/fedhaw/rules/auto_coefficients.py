@@ -6,12 +6,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from fedhaw.rules.auto_pace import Pace
 from fedhaw.rules.auto_state import FedHAWAutoState
 from fedhaw.rules.base import Vector
 
 RATE = 0.3
 OFFSET = 0.2
 MOMENTUM_LIMIT = 0.9
+MEMORY = 0.8
 THETA_LIMITS = (0.0, math.log(MOMENTUM_LIMIT / (1 - MOMENTUM_LIMIT)))
 RADIUS = 0.07
 GAIN = 0.25
@@ -37,6 +39,8 @@ class Coefficients:
     gamma: float
     theta: float
     momentum: float
+    agreement: float
+    pace: Pace
     start: float
 
 
@@ -53,26 +57,34 @@ def coefficients(
         without: the part of the rule that is left out.
     """
     length, fresh, before, delta = np.sqrt(np.diag(inner)).tolist()
+    pace = state.pace.after(fresh**2)
     if not state.clients:
-        return Coefficients(0.0, 0.0, 0.0, length if length >= delta else 0.0)
+        return Coefficients(0.0, 0.0, 0.0, 0.0, pace, length if length >= delta else 0.0)
     # Less than this is what rounding left of equal models, and points nowhere.
     noise = ROUNDING * epsilon * length
-    gamma, theta, momentum = LEAK * state.gamma, state.theta, 0.0
+    gamma, theta, momentum, agreement = LEAK * state.gamma, state.theta, 0.0, state.agreement
     if state.velocity is not None and min(fresh, before) > noise:
-        agreement = inner[1, 2] / (fresh * before)
+        A = float(inner[1, 2]) / (fresh * before)
+        agreement = MEMORY * agreement + (1.0 - MEMORY) * A
         least, most = THETA_LIMITS
-        theta = min(max(theta + RATE * (agreement + OFFSET), least), most)
-        astray = (1.0 - abs(agreement)) * fresh
+        theta = min(max(theta + RATE * (A + OFFSET), least), most)
         share, timely = shares.in_time, shares.in_time / shares.received
-        reach = RADIUS * (state.start or length)
-        within = 1.0 - astray / (share * reach) if reach > 0 else 0.0
-        momentum = max(0.0, min(math.sqrt(share) * timely / (1.0 + math.exp(-theta)), within))
+        aimed = timely * share ** _staleness(agreement) / (1.0 + math.exp(-theta))
+        reach = share * RADIUS * (state.start or length)
+        far = fresh / reach if reach > 0 else 1.0  # a model of zeros has no length to compare with
+        within = 1.0 - (1.0 - abs(A)) * max(far, (1.0 - MOMENTUM_LIMIT) * pace.haste)
+        momentum = max(0.0, min(aimed, within))
     if without == "momentum":
         momentum = 0.0
     if delta > noise and length > 0:
-        growth = inner[3, 0] / (delta * length)
+        growth = float(inner[3, 0]) / (delta * length)
         gamma += GAIN * max(0.0, 1.0 - 2.0 * abs(growth)) * growth
     gamma = min(max(gamma, -SCALING_LIMIT - state.scaling), SCALING_LIMIT - state.scaling)
     if without == "gamma":
         gamma = 0.0
-    return Coefficients(float(gamma), float(theta), float(momentum), state.start)
+    return Coefficients(gamma, theta, momentum, agreement, pace, state.start)
+
+
+def _staleness(agreement: float) -> float:
+    """The power of the share in beta: 1/2 where updates do not agree, none where they do."""
+    return 0.5 * (1.0 - min(max(2.0 * agreement, 0.0), 1.0))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from fedhaw.rules.auto_pace import Pace
 from fedhaw.rules.base import Array, Client, LastRound, Metrics
 from fedhaw.rules.trust import Evidence
 
@@ -15,6 +16,8 @@ class FedHAWAutoState(LastRound):
         scaling: sum of gamma over the rounds so far.
         theta: logit of the momentum that is aimed at.
         momentum: beta, what it was in the last round.
+        agreement: running mean of A.
+        pace: how long the updates are, and were.
         start: length of the first model; 0 where the first update was longer than that.
         velocity: (P,) v; None before the first round and where it starts afresh.
         sent: (P,) the model the last round's clients started from, as it was given.
@@ -32,6 +35,8 @@ class FedHAWAutoState(LastRound):
     scaling: float = 0.0
     theta: float = 0.0
     momentum: float = 0.0
+    agreement: float = 0.0
+    pace: Pace = field(default_factory=Pace)
     start: float = 0.0
     velocity: Array | None = None
     sent: Array | None = None

@@ -3,11 +3,13 @@
     s_k     = p_k / sum over trusted j of p_j        p_k = N_k / N; 0 for who is not trusted
     F       = sum_k s_k (w_k - w)                    over what arrived in time
     d       = F + sum_{k late or lost} s_k m_k       m_k: the late update, or the last, replayed
-    A       = cos(F, v(t-1))
+    A       = cos(F, v(t-1))                         a: its running mean
     theta'  = theta + RATE (A + OFFSET)              at least 0
-    beta    = sqrt(share) timely sigmoid(theta')     share = sum of s_k over what arrived in time,
-                                                     timely: its part of all that arrived; at most
-                                                     1 - (1 - |A|) |F| / (share RADIUS l)
+    beta    = share^n timely sigmoid(theta')         share = sum of s_k over what arrived in time,
+                                                     timely: its part of all that arrived,
+                                                     n = (1 - 2 a) / 2, within 0 and 1/2; at most
+                                                     1 - (1 - |A|) |F| / (share RADIUS l) and
+                                                     1 - (1 - |A|) h / 10, h: haste (`auto_pace`)
     v       = beta v(t-1) + d
     c       = cos(d, w)
     gamma'  = LEAK gamma + GAIN max(0, 1 - 2 |c|) c  its sum within +-SCALING_LIMIT
@@ -31,8 +33,11 @@ numbers but P of them are ratios of lengths and cosines.
 - REPLAY: what a lost client would send is taken to be what it sent last, fading by this factor for
   every round it stays away. So one update counts five times at the most: clients that move to
   their own optimum in a round would be carried far beyond it otherwise.
-- share: a replayed update is stale; the less arrives, the less of it may add up. An update that
-  comes late is as stale and counts as a replayed one does. But it is there more often: momentum,
+- h: haste, which grows with time where updates do not shorten. Momentum would keep the noise of
+  such clients ten times as large for ever; so it ends, and the rule goes over to FedAvg's steps.
+- share: a replayed update is stale; the less arrives, the less of it may add up, unless updates
+  agree: then there is a long way to go, and what is stale points there too. An update that comes
+  late is as stale and counts as a replayed one does. But it is there more often: momentum,
   which took stale updates for agreement, went too far (docs/simulation.md), so `timely`.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
   replayed, and v, in which it still is, starts afresh. One whose update is against all others
@@ -67,7 +72,7 @@ from fedhaw.rules.passes import (
     mean_and_angles,
     products,
     stride,
-    update_products,
+    update_squares,
 )
 from fedhaw.rules.trust import REMEMBERED, Opponents, opposed
 
@@ -91,7 +96,7 @@ class FedHAWAuto:
         "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
     )
 
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
         if self.without is not None and self.without not in PARTS:
@@ -117,7 +122,7 @@ class FedHAWAuto:
         # The row of a lost upload holds w: it adds nothing to the mean of the updates.
         angles = None
         if len(s) > REMEMBERED:  # K x K numbers would soon be more than the models
-            fresh, squares = combine_updates(s, w, W), update_products(w, W, s)[1]
+            fresh, squares = combine_updates(s, w, W), update_squares(w, W)
         else:
             fresh, angles = mean_and_angles(w, W, s)
             squares = np.diag(angles.gram)
@@ -147,7 +152,7 @@ class FedHAWAuto:
         held = not (np.isfinite(inner).all() and np.isfinite(squares).all())
         if held:
             checked(fresh, current)
-            learnt = Coefficients(0.0, state.theta, 0.0, state.start)
+            learnt = Coefficients(0.0, state.theta, 0.0, state.agreement, state.pace, state.start)
         else:
             epsilon = float(namespace(w).finfo(w.dtype).eps)
             learnt = coefficients(state, inner, shares, epsilon, self.without)
@@ -170,6 +175,8 @@ class FedHAWAuto:
             scaling=state.scaling + learnt.gamma,
             theta=learnt.theta,
             momentum=learnt.momentum,
+            agreement=learnt.agreement,
+            pace=learnt.pace,
             start=learnt.start,
             # What a client left in the momentum that is not trusted any more goes with it.
             velocity=velocity if trusted_before else None,

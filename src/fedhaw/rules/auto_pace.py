@@ -1,0 +1,46 @@
+"""The lengths of FedHAW-auto's updates from round to round: do they shorten?
+
+Clients that find less and less to do send shorter and shorter updates, and the noise in which
+training ends goes with them. Those of clients that move as far in every round, as Adam's do, do not
+shorten; a server that goes ten times as far makes their noise ten times as large, for ever. With
+
+    q^2 = (1/t) sum_i |F_i|^2    over all t rounds
+    f^2 = the same lately, as a running mean
+
+the haste h = (f^2 / q^2) t / PATIENCE grows with time unless the updates shorten. What momentum
+adds to a step is divided by it: steps fall like 1/t, as stochastic gradients of constant noise ask
+for, until they are FedAvg's.
+"""
+
+from dataclasses import dataclass
+
+PATIENCE = 50
+"""Rounds in which updates need not shorten: as many as a run of the letter has."""
+
+LATELY = 0.9
+"""What is left of a round in the running mean after another."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long the updates are.
+
+    Attributes:
+        rounds: t, how many there were.
+        total: the sum of their squared lengths.
+        recent: the running mean of those.
+    """
+
+    rounds: int = 0
+    total: float = 0.0
+    recent: float = 0.0
+
+    def after(self, square: float) -> "Pace":
+        """The pace that knows of one more update, of that squared length."""
+        recent = LATELY * self.recent + (1.0 - LATELY) * square if self.rounds else square
+        return Pace(self.rounds + 1, self.total + square, recent)
+
+    @property
+    def haste(self) -> float:
+        """h; 0 where there was no update."""
+        return self.recent / self.total * self.rounds**2 / PATIENCE if self.total else 0.0
