@@ -145,17 +145,34 @@ def directions_alone(random: Any) -> Any:
     return gram(random.standard_normal((K, P)))
 
 
-@pytest.mark.parametrize("side", [-1, 1])
+def all_but(bad: tuple[int, ...], others: float, theirs: float, random: Any) -> Any:
+    """(K,) the growth of most clients about one number, of a few at another."""
+    growth = others * (1 + 0.5 * random.random(K))
+    growth[list(bad)] = theirs
+    return growth
+
+
 @pytest.mark.parametrize("bad", [(2,), BAD])
-def test_who_alone_shrinks_or_stretches_the_model_is_told_where_nobody_is_alike(
-    side: int, bad: tuple[int, ...]
-) -> None:
+def test_who_alone_shrinks_the_model_is_told_where_nobody_is_alike(bad: tuple[int, ...]) -> None:
     random, evidence = np.random.default_rng(0), Evidence()
     for _ in range(30):
-        growth = -side * (0.03 - 0.02 * random.random(K))
-        growth[list(bad)] = side * 0.07
+        growth = all_but(bad, 0.02, -0.07, random)
         evidence = evidence.after(range(K), directions_alone(random), growth)
     assert evidence.outsiders == bad
+
+
+@pytest.mark.parametrize("kind", ["reversed", ""])
+@pytest.mark.parametrize("bad", [(2,), BAD])
+def test_who_alone_stretches_the_model_is_told_if_unlike_the_others(
+    bad: tuple[int, ...], kind: str
+) -> None:
+    """Who reverses updates is. Where weight decay is all that is left to learn, others shrink the
+    model, too, and whoever still learns something stretches it and is as like them as they are."""
+    random, evidence = np.random.default_rng(0), Evidence()
+    for _ in range(60):
+        updates = lie(alike(random), kind, random, bad)
+        evidence = evidence.after(range(K), gram(updates), all_but(bad, -0.02, 0.07, random))
+    assert evidence.outsiders == (bad if kind else ())
 
 
 @pytest.mark.parametrize("growth", [0.0, -0.01])

@@ -14,7 +14,9 @@ negative where the model is sure and wrong: for labels that have nothing to do w
 something else than the others'. Reversed updates turn the signs of all: whoever sends them
 stretches the model, and all others, whose labels it now gets wrong, shrink it. So an outsider
 
-- has, with its like, a growth below -MARGIN, or above 0 while the others' is below -MARGIN;
+- has, with its like, a growth below -MARGIN, or above 0 while the others' is below -MARGIN and its
+  score NEAR or more below the least of theirs: so it is with who reverses updates, but not with who
+  still has something to learn when weight decay is all that is left to the others;
 - stands apart from all others in growth by a gap wider than GAP that is clear, together with the
   one in likeness if there is one: gap / spread of the others, added up, is above CLEAR.
 
@@ -276,8 +278,9 @@ def _beyond_the_gap(likeness: Vector, growth: Vector, most: int) -> list[int]:
             gap = _gap(side[few], side[others])
             # Who shrinks the model, or else who is left when all others do.
             shrunk = -growth[few if shrinking else others].mean()
-            if gap > GAP and shrunk > MARGIN and (shrinking or growth[few].min() > 0):
-                alike = _gap(likeness[few], likeness[others])
+            alike = _gap(likeness[few], likeness[others])
+            guilty = shrinking or (growth[few].min() > 0 and alike > NEAR)
+            if gap > GAP and shrunk > MARGIN and guilty:
                 clarity = _ratio(gap, side[others]) + _ratio(alike, likeness[others])
                 if clarity > clearest:
                     clearest, apart = clarity, few
