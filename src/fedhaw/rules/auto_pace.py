@@ -7,9 +7,9 @@ shorten; a server that goes ten times as far makes their noise ten times as larg
     q^2 = (1/t) sum_i |F_i|^2    over all t rounds
     f^2 = the same lately, as a running mean
 
-the haste h = (f^2 / q^2) t / PATIENCE grows with time unless the updates shorten. What momentum
-adds to a step is divided by it: steps fall like 1/t, as stochastic gradients of constant noise ask
-for, until they are FedAvg's.
+the haste h = (f^2 / q^2) t / PATIENCE grows with time unless the updates shorten. The reach of
+momentum, 1 / (1 - beta), is at most 10 / h, more where updates agree or turn back: steps fall like
+1/t, as stochastic gradients of constant noise ask for, until they are FedAvg's.
 """
 
 from dataclasses import dataclass
