@@ -56,6 +56,15 @@ def test_in_a_small_round_recent_rounds_say_what_is_usual() -> None:
     assert refused(guard, 5.0, 9.0) == []
 
 
+def test_most_of_a_few_that_diverged_do_not_make_it_usual() -> None:
+    """Two of three: so a federation of ten lost in one round what it had learnt in 690."""
+    guard = LengthGuard()
+    for _ in range(3):
+        _, guard = guard.judge(dict.fromkeys(range(10), 1.0), dict.fromkeys(range(10), 10.0))
+    assert refused(guard, 1.0, 500.0, 1300.0) == [1, 2]
+    assert refused(guard, 1.0, 30.0, 90.0) == []
+
+
 def test_a_majority_that_sends_back_what_it_got_does_not_outlaw_the_others() -> None:
     assert refused(LengthGuard(), 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 1.5) == []
 

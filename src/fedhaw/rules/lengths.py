@@ -5,17 +5,19 @@ formed and yet so far from what it was sent that a single weighted sum with it d
 model. No rule can mend that afterwards, so such an upload is refused before a rule sees it. With
 Delta_k = w_k - w, over the uploads that arrived,
 
-    usual     = max(median_j |Delta_j|, median of the medians of recent rounds)
+    recent    = median of the medians of recent rounds
+    usual     = max(recent, min(median_j |Delta_j|, limit recent))
     allowed_k = min(limit + max(1, N_k / median_j N_j) - 1, limit^2) usual
     refused   : |Delta_k| > allowed_k
 
 A client with more data takes more steps and may go further, by as much as it has more. How much it
 has is its own word on Flower, and gives it weight, too: so it may not go `limit` times as far as
 that, and `limit`^2 times as far as is usual in no case. Updates of length 0 say nothing about
-lengths and count in no median. Two clients are no majority: in a round of one or two only recent
-rounds say what is usual, and before there are any nobody is refused. Where a whole round was
-refused, the oldest of the recent rounds is forgotten, so that a federation whose clients all begin
-to take longer steps goes on after a few rounds.
+lengths and count in no median. Where few of many arrive and most of these have diverged, so has
+their median: it is believed up to `limit` times what was usual before. Two clients are no majority:
+in a round of one or two only recent rounds say what is usual, and before there are any nobody is
+refused. Where a whole round was refused, the oldest of the recent rounds is forgotten, so that a
+federation whose clients all begin to take longer steps goes on after a few rounds.
 """
 
 import math
@@ -90,11 +92,12 @@ class LengthGuard:
 
     def usual(self, lengths: Mapping[C, float]) -> float | None:
         """The length that is usual; None where nothing is known yet."""
-        medians = [median_low(self.recent)] if self.recent else []
+        recent = median_low(self.recent) if self.recent else None
         present = _measured(lengths.values())
-        if len(present) >= MAJORITY:
-            medians.append(median_low(present))
-        return max(medians, default=None)
+        if len(present) < MAJORITY:
+            return recent
+        median = median_low(present)
+        return median if recent is None else max(recent, min(median, self.limit * recent))
 
     def _remembered(self, taken: list[float], some_refused: bool) -> tuple[float, ...]:
         present = _measured(taken)
