@@ -61,8 +61,41 @@ def test_most_of_a_few_that_diverged_do_not_make_it_usual() -> None:
     guard = LengthGuard()
     for _ in range(3):
         _, guard = guard.judge(dict.fromkeys(range(10), 1.0), dict.fromkeys(range(10), 10.0))
-    assert refused(guard, 1.0, 500.0, 1300.0) == [1, 2]
-    assert refused(guard, 1.0, 30.0, 90.0) == []
+    assert refused(guard, 1.0, 19.0, 1300.0) == [1, 2]
+    assert refused(guard, 1.0, 9.0, 10.0) == []
+
+
+def converged() -> LengthGuard:
+    """A guard after rounds in which updates became a thousand times as short."""
+    guard = LengthGuard()
+    for length in (1.0, 0.1, 0.01, *[0.001] * 5):
+        _, guard = guard.judge(dict.fromkeys(range(10), length), EQUAL)
+    return guard
+
+
+def test_who_still_learns_when_the_others_have_little_to_learn_is_not_shut_out() -> None:
+    """So a federation of ten that had learnt nearly everything refused nine for ever."""
+    assert refused(converged(), *[0.001] * 9, 1.0) == []
+    assert refused(converged(), *[0.001] * 9, 1.1) == [9]
+    assert refused(converged(), *[0.001] * 3, *[5.0] * 7) == []
+
+
+def test_most_of_a_round_are_not_refused_for_long() -> None:
+    guard, waited = converged(), 0
+    lengths = [0.001] * 3 + [50.0] * 7
+    while refused(guard, *lengths):
+        _, guard = guard.judge(dict(enumerate(lengths)), EQUAL)
+        waited += 1
+    assert 0 < waited <= 5
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_it_goes_on_from_what_a_checkpoint_kept(known: bool) -> None:
+    guard = converged()
+    facts = guard.facts if known else {"recent": guard.facts["recent"]}
+    back = LengthGuard().going_on(facts)
+    assert (back == guard) == known
+    assert back.highest == (1.0 if known else 0.001)
 
 
 def test_a_majority_that_sends_back_what_it_got_does_not_outlaw_the_others() -> None:

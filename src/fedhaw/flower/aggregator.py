@@ -235,7 +235,7 @@ class Aggregator:
             "model": Part({"": model}, {"arrays": self._described()}),
             "rest": Part(rest, {}),
             "state": pack_state(self.state),
-            "guard": Part({}, {"recent": self.guard.recent}),
+            "guard": Part({}, self.guard.facts),
         }
 
     def restore(self, parts: Parts) -> None:
@@ -255,7 +255,7 @@ class Aggregator:
             raise CheckpointError(
                 f"The checkpoint does not fit the rule: {error} Start afresh with resume_from=0."
             ) from error
-        self.guard = replace(self.guard, recent=tuple(parts["guard"].facts["recent"]))
+        self.guard = self.guard.going_on(parts["guard"].facts)
         if self.beside is not None:
             self.beside.restore(parts)
         learnt, model = self.layout.learnt, parts["model"].arrays[""]

@@ -6,25 +6,33 @@ model. No rule can mend that afterwards, so such an upload is refused before a r
 Delta_k = w_k - w, over the uploads that arrived,
 
     recent    = median of the medians of recent rounds
-    usual     = max(recent, min(median_j |Delta_j|, limit recent))
+    highest   = the largest median of a round so far
+    usual     = max(recent, min(median_j |Delta_j|, highest), highest / limit)
     allowed_k = min(limit + max(1, N_k / median_j N_j) - 1, limit^2) usual
     refused   : |Delta_k| > allowed_k
 
 A client with more data takes more steps and may go further, by as much as it has more. How much it
 has is its own word on Flower, and gives it weight, too: so it may not go `limit` times as far as
 that, and `limit`^2 times as far as is usual in no case. Updates of length 0 say nothing about
-lengths and count in no median. Where few of many arrive and most of these have diverged, so has
-their median: it is believed up to `limit` times what was usual before. Two clients are no majority:
-in a round of one or two only recent rounds say what is usual, and before there are any nobody is
-refused. Where a whole round was refused, the oldest of the recent rounds is forgotten, so that a
-federation whose clients all begin to take longer steps goes on after a few rounds.
+lengths and count in no median.
+
+What was usual once is not absurd: an update no longer than `highest` is never refused. Late in a
+run, when most clients have little left to learn, their updates may be a thousand times as short as
+at first. Whoever still learns something would then be shut out, and stay so, since the model would
+never learn it. But where few of many arrive and most of these have diverged, so has their median:
+it is believed up to `highest`.
+
+Two clients are no majority: in a round of one or two only earlier rounds say what is usual, and
+before there are any nobody is refused. Where most of a round was refused, the oldest of the recent
+rounds is forgotten, and with the last of them `highest`, so that a federation whose clients begin
+to take longer steps goes on after a few rounds.
 """
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fedhaw.rules.base import check_number
 
@@ -53,10 +61,12 @@ class LengthGuard:
     Attributes:
         limit: how many times as long as usual an update may be; 0 refuses none.
         recent: the medians of the lengths in recent rounds, the latest last.
+        highest: the largest median so far of a round with a majority.
     """
 
     limit: float = LIMIT
     recent: tuple[float, ...] = ()
+    highest: float = 0.0
 
     def __post_init__(self) -> None:
         if self.limit != 0:
@@ -88,22 +98,37 @@ class LengthGuard:
             elif usual is not None and length > allowed * usual:
                 refused[client] = f"the update is {length / usual:.2g} times as long as usual"
         taken = [length for client, length in lengths.items() if client not in refused]
-        return refused, replace(self, recent=self._remembered(taken, bool(refused)))
+        return refused, self._after(_measured(taken), len(refused))
 
     def usual(self, lengths: Mapping[C, float]) -> float | None:
         """The length that is usual; None where nothing is known yet."""
-        recent = median_low(self.recent) if self.recent else None
         present = _measured(lengths.values())
-        if len(present) < MAJORITY:
-            return recent
-        median = median_low(present)
-        return median if recent is None else max(recent, min(median, self.limit * recent))
+        median = median_low(present) if len(present) >= MAJORITY else 0.0
+        if not self.recent:
+            return median or None
+        known = max(self.highest, max(self.recent))
+        return max(median_low(self.recent), min(median, known), self.highest / self.limit)
 
-    def _remembered(self, taken: list[float], some_refused: bool) -> tuple[float, ...]:
-        present = _measured(taken)
-        if present:
-            return (*self.recent, median_low(present))[-MEMORY:]
-        return self.recent[1:] if some_refused else self.recent
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return {"recent": self.recent, "highest": self.highest}
+
+    def going_on(self, facts: Mapping[str, Any]) -> "LengthGuard":
+        """The guard with what a checkpoint kept; earlier ones did not know the highest median."""
+        recent = tuple(facts["recent"])
+        return replace(self, recent=recent, highest=facts.get("highest", max(recent, default=0.0)))
+
+    def _after(self, taken: list[float], refused: int) -> "LengthGuard":
+        """The guard that knows of a round in which these lengths were taken and some refused."""
+        if refused > len(taken):
+            recent = self.recent[1:]
+            return replace(self, recent=recent, highest=self.highest if recent else 0.0)
+        if not taken:
+            return self
+        median = median_low(taken)
+        highest = max(self.highest, median if len(taken) >= MAJORITY else 0.0)
+        return replace(self, recent=(*self.recent, median)[-MEMORY:], highest=highest)
 
 
 def shortened_note(clients: Sequence[Hashable]) -> str | None:

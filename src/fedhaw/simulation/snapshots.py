@@ -36,7 +36,7 @@ def snapshot(progress: Progress, config: Mapping[str, object], layout: Layout) -
         "model": Part({"": model}, {"arrays": arrays}),
         "state": state,
         "last": Part(last, {}),
-        "guard": Part({}, {"recent": progress.guard.recent}),
+        "guard": Part({}, progress.guard.facts),
         **({} if progress.exchange is None else progress.exchange.pack()),
         **({} if progress.late is None else {"late": progress.late.pack()}),
     }
@@ -76,7 +76,7 @@ def beginning(loop: Loop, parts: Parts | None, memories: Path | None) -> Progres
         for name in run["tensors"]
     }
     rule_state = replace(unpack_state(loop.rule, state), **tensors)
-    guard = replace(guard, recent=tuple(parts["guard"].facts["recent"]))
+    guard = guard.going_on(parts["guard"].facts)
     if late is not None:
         late.unpack(parts["late"], model)
     return Progress(run["round"] + 1, model, rule_state, last, guard, exchange, late)
