@@ -13,7 +13,7 @@ from fedhaw.rules.trust import PROBATION, REMEMBERED, ROUNDS, Evidence, opposed
 
 K, P = 10, 2000
 BAD = (0, 2, 5)
-EXAMPLES = np.arange(1, K + 1) * 10.0
+EXAMPLES = 100.0 + np.arange(1, K + 1) * 10.0
 
 
 STILL = np.zeros(K)
@@ -59,6 +59,15 @@ def stretched(updates: Any, w: Any, cosines: Any) -> Any:
     across = updates - np.outer(updates @ along, along)
     lengths = np.linalg.norm(across, axis=1)
     return across + np.outer(lengths * cosines, along)
+
+
+def after(
+    evidence: Evidence, names: Sequence[int], gram: Any, growth: Any, examples: Any = None
+) -> Evidence:
+    """The evidence with one more round, of clients with as much data each unless it is given."""
+    return evidence.after(
+        names, gram, growth, np.ones(len(names)) if examples is None else examples
+    )
 
 
 def play(
@@ -122,7 +131,7 @@ def test_nothing_of_a_client_that_is_not_trusted_is_kept_or_replayed() -> None:
 def test_honest_clients_that_agree_keep_their_weight(noise: float) -> None:
     random, evidence = np.random.default_rng(1), Evidence()
     for _ in range(60):
-        evidence = evidence.after(range(K), gram(alike(random, noise)), STILL)
+        evidence = after(evidence, range(K), gram(alike(random, noise)), STILL)
         assert evidence.outsiders == ()
 
 
@@ -131,7 +140,7 @@ def test_clients_that_are_only_different_keep_their_weight(seed: int) -> None:
     random, evidence = np.random.default_rng(seed), Evidence()
     directions = random.standard_normal((K, P))
     for _ in range(60):
-        evidence = evidence.after(range(K), gram(different(random, directions)), STILL)
+        evidence = after(evidence, range(K), gram(different(random, directions)), STILL)
         assert evidence.outsiders == ()
 
 
@@ -157,8 +166,44 @@ def test_who_alone_shrinks_the_model_is_told_where_nobody_is_alike(bad: tuple[in
     random, evidence = np.random.default_rng(0), Evidence()
     for _ in range(30):
         growth = all_but(bad, 0.02, -0.07, random)
-        evidence = evidence.after(range(K), directions_alone(random), growth)
+        evidence = after(evidence, range(K), directions_alone(random), growth)
     assert evidence.outsiders == bad
+
+
+@pytest.mark.parametrize(
+    ("data", "others", "told"),
+    [(99, 200, False), (100, 200, True), (50, 100, True), (9, 20, False)],
+)
+def test_who_has_little_data_is_not_judged(data: float, others: float, told: bool) -> None:
+    random, evidence = np.random.default_rng(0), Evidence()
+    examples = np.where(np.arange(K) == 2, data, others)
+    for _ in range(30):
+        growth = all_but((2,), 0.02, -0.07, random)
+        evidence = after(evidence, range(K), directions_alone(random), growth, examples)
+    assert evidence.outsiders == ((2,) if told else ())
+
+
+@pytest.mark.parametrize("data", [40.0, 200.0])
+def test_who_has_little_data_is_no_measure_for_others(data: float) -> None:
+    """Its own growth, half-way between, would blur the gap."""
+    random, evidence = np.random.default_rng(0), Evidence()
+    examples = np.where(np.arange(K) == 9, data, 200.0)
+    for _ in range(30):
+        growth = all_but(BAD, 0.02, -0.07, random)
+        growth[9] = -0.03
+        evidence = after(evidence, range(K), directions_alone(random), growth, examples)
+    assert evidence.outsiders == (BAD if data < 100 else ())
+
+
+@pytest.mark.parametrize(("data", "told"), [(400, True), (500, False)])
+def test_who_holds_most_of_the_data_is_no_outsider(data: float, told: bool) -> None:
+    """The model learns from it, and is wrong about all others."""
+    random, evidence = np.random.default_rng(0), Evidence()
+    examples = np.where(np.isin(np.arange(K), BAD), data / 3, 100.0)
+    for _ in range(30):
+        growth = all_but(BAD, 0.02, -0.07, random)
+        evidence = after(evidence, range(K), directions_alone(random), growth, examples)
+    assert evidence.outsiders == (BAD if told else ())
 
 
 @pytest.mark.parametrize("kind", ["reversed", ""])
@@ -171,7 +216,7 @@ def test_who_alone_stretches_the_model_is_told_if_unlike_the_others(
     random, evidence = np.random.default_rng(0), Evidence()
     for _ in range(60):
         updates = lie(alike(random), kind, random, bad)
-        evidence = evidence.after(range(K), gram(updates), all_but(bad, -0.02, 0.07, random))
+        evidence = after(evidence, range(K), gram(updates), all_but(bad, -0.02, 0.07, random))
     assert evidence.outsiders == (bad if kind else ())
 
 
@@ -185,7 +230,7 @@ def test_a_client_that_alone_holds_a_class_is_as_unlike_the_others_and_keeps_its
         updates = lie(alike(random, 0.2), "reversed", random, bad=(2,))
         others = 0.04 + 0.005 * random.standard_normal(K)
         others[2] = growth
-        evidence = evidence.after(range(K), gram(updates), others)
+        evidence = after(evidence, range(K), gram(updates), others)
         assert evidence.outsiders == ()
 
 
@@ -196,7 +241,7 @@ def test_one_that_shrinks_the_model_is_acquitted_by_being_near_all_others(near: 
     for _ in range(ROUNDS):
         updates = different(random, directions)
         updates[4] = updates.mean(axis=0) if near else random.standard_normal(P)
-        evidence = evidence.after(range(K), gram(updates), wrong([4]))
+        evidence = after(evidence, range(K), gram(updates), wrong([4]))
     assert evidence.outsiders == (() if near else (4,))
 
 
@@ -205,7 +250,7 @@ def test_several_that_are_near_each_other_do_not_acquit_each_other() -> None:
     directions = random.standard_normal((K, P))
     for _ in range(ROUNDS):
         updates = lie(different(random, directions), "colluding", random)
-        evidence = evidence.after(range(K), gram(updates), wrong(BAD))
+        evidence = after(evidence, range(K), gram(updates), wrong(BAD))
     assert evidence.outsiders == BAD
 
 
@@ -215,7 +260,7 @@ def test_clients_whose_data_the_model_knows_more_or_less_well_keep_their_weight(
     known = 0.1 * random.random(K) - 0.01
     for t in range(60):
         growth = (known + 0.03 * random.standard_normal(K)) / (1 + 0.1 * t)
-        evidence = evidence.after(range(K), directions_alone(random), growth)
+        evidence = after(evidence, range(K), directions_alone(random), growth)
         assert evidence.outsiders == ()
 
 
@@ -226,7 +271,7 @@ def test_a_client_that_was_away_is_compared_with_its_own_rounds() -> None:
         here = range(K) if t >= 40 else range(K - 1)
         growth = 0.3 * 0.9**t + 0.005 * random.standard_normal(K)
         updates = random.standard_normal((len(here), P))
-        evidence = evidence.after(here, gram(updates), growth[: len(here)])
+        evidence = after(evidence, here, gram(updates), growth[: len(here)])
         assert evidence.outsiders == ()
 
 
@@ -241,7 +286,7 @@ def test_half_of_the_clients_is_no_minority() -> None:
     random, evidence = np.random.default_rng(0), Evidence()
     for _ in range(30):
         updates = lie(alike(random, 0.2), "colluding", random, bad=(0, 1, 2, 3, 4))
-        evidence = evidence.after(range(K), gram(updates), wrong(range(5)))
+        evidence = after(evidence, range(K), gram(updates), wrong(range(5)))
         assert evidence.outsiders == ()
 
 
@@ -249,7 +294,7 @@ def test_few_clients_are_never_judged() -> None:
     random, evidence = np.random.default_rng(0), Evidence()
     for _ in range(30):
         updates = lie(alike(random, 0.2)[:6], "reversed", random, bad=(0,))
-        evidence = evidence.after(range(6), gram(updates), wrong([0])[:6])
+        evidence = after(evidence, range(6), gram(updates), wrong([0])[:6])
         assert evidence.outsiders == ()
 
 
@@ -259,14 +304,14 @@ def test_sampled_clients_are_judged_by_all_they_met() -> None:
         cohort = np.sort(random.choice(40, K, replace=False))
         bad = tuple(int(k) for k in np.flatnonzero(cohort % 10 == 0))
         updates = lie(alike(random), "noise", random, bad)
-        evidence = evidence.after([int(name) for name in cohort], gram(updates), wrong(bad))
+        evidence = after(evidence, [int(name) for name in cohort], gram(updates), wrong(bad))
     assert set(evidence.outsiders) == {0, 10, 20, 30}
 
 
 def test_only_so_many_clients_are_remembered() -> None:
     random, evidence = np.random.default_rng(0), Evidence()
     for t in range(60):
-        evidence = evidence.after(range(K * t, K * t + K), gram(alike(random)), STILL)
+        evidence = after(evidence, range(K * t, K * t + K), gram(alike(random)), STILL)
     assert len(evidence.seen) == REMEMBERED
     assert list(evidence.seen)[-1] == 60 * K - 1
     assert evidence.likeness.shape == evidence.pairs.shape == (REMEMBERED, REMEMBERED)
@@ -301,21 +346,20 @@ def test_an_update_that_is_far_too_long_counts_as_one_of_usual_length() -> None:
     assert state.absent == ()
 
 
-@pytest.mark.parametrize("apart", [True, False])
-def test_who_is_against_all_others_counts_no_more(apart: bool) -> None:
+def against_all(random: Any, w: Any, wrong: bool) -> Any:
+    """Updates of which client 2's is against all others, and its growth, if it is wrong, beyond."""
+    updates = alike(random)
+    updates[2] *= -4
+    return stretched(updates, w, np.where(np.arange(K) == 2, 0.1, 0.0) if wrong else STILL)
+
+
+def test_who_is_against_all_others_does_not_count_in_that_round() -> None:
     random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
     w = random.standard_normal(P)
     _, state = rule.aggregate(rule.init(), Round(w, w + alike(random), EXAMPLES))
-    assert state.distrusted == ()
-    updates = alike(random)
-    updates[2] *= -4
-    along = np.where(np.arange(K) == 2, 0.1, 0.0) if apart else STILL
-    updates = stretched(updates, w, along)
+    updates = against_all(random, w, wrong=False)
     model, state = rule.aggregate(state, Round(w, w + updates, EXAMPLES))
-    assert state.distrusted == ((2,) if apart else ())
-    assert state.note is not None
-    assert ("the server stopped trusting client 2" in state.note) == apart
-    assert "shortened the update of client 2" in state.note
+    assert (state.distrusted, state.note) == ((), "shortened the update of client 2")
     # Neither its update nor what it left in the momentum is in the model.
     weights = np.where(np.arange(K) == 2, 0.0, EXAMPLES / EXAMPLES.sum())
     np.testing.assert_allclose(model, np.exp(state.gamma) * (w + weights @ updates))
@@ -324,6 +368,31 @@ def test_who_is_against_all_others_counts_no_more(apart: bool) -> None:
     W = np.where(received[:, None], model + alike(random), model)
     _, state = rule.aggregate(state, Round(model, W, EXAMPLES, received))
     assert state.absent == ()
+
+
+@pytest.mark.parametrize(("pause", "wrong", "apart"), [
+    (0, True, True), (8, True, True), (15, True, False), (0, False, False),
+])  # fmt: skip
+def test_who_is_against_all_others_twice_is_not_trusted(
+    pause: int, wrong: bool, apart: bool
+) -> None:
+    random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
+    w, state = random.standard_normal(P), rule.init()
+    for liar in (False, True, *[False] * pause, True):
+        assert state.distrusted == ()
+        updates = against_all(random, w, wrong) if liar else stretched(alike(random), w, STILL)
+        _, state = rule.aggregate(state, Round(w, w + updates, EXAMPLES))
+    assert state.distrusted == ((2,) if apart else ())
+    assert ("the server stopped trusting client 2" in (state.note or "")) == apart
+
+
+def test_a_short_update_against_others_that_hardly_move_is_no_opposition() -> None:
+    updates, growth = alike(np.random.default_rng(0)), np.linspace(-0.01, 0.01, K)
+    updates[2] *= -4
+    growth[2] += 0.1
+    length = float(np.linalg.norm(updates[2]))
+    for highest, found in ((length, [2]), (2 * length, [])):
+        assert opposed(gram(updates), np.ones(K) / K, growth, 3, highest).apart == found
 
 
 @pytest.mark.parametrize(
@@ -374,7 +443,7 @@ def test_an_update_without_a_length_is_against_nobody(odd: float) -> None:
 def test_not_more_than_a_third_are_set_apart() -> None:
     random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
     w, state = random.standard_normal(P), rule.init()
-    for liar in range(5):
+    for liar in np.repeat(range(5), 2):
         updates = alike(random)
         updates[liar] *= -4
         updates = stretched(updates, w, np.where(np.arange(K) == liar, 0.1, 0.0))

@@ -12,7 +12,7 @@ momentum, 1 / (1 - beta), is at most 10 / h, more where updates agree or turn ba
 1/t, as stochastic gradients of constant noise ask for, until they are FedAvg's.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PATIENCE = 50
 """Rounds in which updates need not shorten: as many as a run of the letter has."""
@@ -29,16 +29,22 @@ class Pace:
         rounds: t, how many there were.
         total: the sum of their squared lengths.
         recent: the running mean of those.
+        highest: the largest median so far of the lengths of a round's client updates.
     """
 
     rounds: int = 0
     total: float = 0.0
     recent: float = 0.0
+    highest: float = 0.0
 
     def after(self, square: float) -> "Pace":
         """The pace that knows of one more update, of that squared length."""
         recent = LATELY * self.recent + (1.0 - LATELY) * square if self.rounds else square
-        return Pace(self.rounds + 1, self.total + square, recent)
+        return replace(self, rounds=self.rounds + 1, total=self.total + square, recent=recent)
+
+    def beside(self, median: float) -> "Pace":
+        """The pace that knows of one more round's client updates, of that median length."""
+        return replace(self, highest=max(self.highest, median))
 
     @property
     def haste(self) -> float:

@@ -44,7 +44,9 @@ numbers but P of them are ratios of lengths and cosines.
   (`trust.opposed`) has weight 0 at once. Nor is anything replayed of who was refused.
 - Of more than REMEMBERED clients in a round nobody is judged.
 - Until a verdict is reached, which takes rounds, nobody shouts: an update more than LONG times as
-  long as the round's median, or more for a client with more data, counts as one of that length.
+  long as the round's median, or more for a client with more data, counts as one of that length;
+  but none that is shorter than the longest median so far: who still learns something when all
+  others have little left to learn is not shouting.
 
 theta starts at 0 and gamma at 0; round 0 is FedAvg. The steps of both are in `auto_coefficients`,
 m_k in `auto_replay`. docs/rules/fedhaw-auto.md shows what the rule does.
@@ -96,7 +98,7 @@ class FedHAWAuto:
         "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
     )
 
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     def __post_init__(self) -> None:
         if self.without is not None and self.without not in PARTS:
@@ -129,7 +131,10 @@ class FedHAWAuto:
         shares = Shares(float(s[current.received].sum()), float(s[current.in_time].sum()))
         factors, opponents = np.ones(len(s)), Opponents([], [])
         if self.without != "trust":
-            factors = _shortening(current, squares)
+            usual = _median_length(current, squares)
+            state = replace(state, pace=state.pace.beside(usual))
+            if usual:
+                factors = _shortening(current, squares, max(usual, state.pace.highest / LONG))
             if angles is not None:
                 opponents = _opponents(state, current, angles, s)
         if opponents.updates:
@@ -165,7 +170,7 @@ class FedHAWAuto:
             )
         elif self.without != "trust" and angles is not None:
             evidence = evidence.after(*_compared(current, angles))
-            evidence = evidence.without(current.clients[k] for k in opponents.apart)
+            evidence = evidence.against(current.clients[k] for k in opponents.apart)
             note = _note(state.distrusted, evidence.outsiders)
         shortened = [name for name, long in zip(current.clients, too_long, strict=True) if long]
         note = "; ".join(filter(None, (note, shortened_note(shortened)))) or None
@@ -202,13 +207,23 @@ def _weights(state: FedHAWAutoState, current: Round) -> Vector:
     return trusted / trusted.sum() if trusted.any() else trusted
 
 
-def _shortening(current: Round, squares: Vector) -> Vector:
+def _median_length(current: Round, squares: Vector) -> float:
+    """The usual length of the round's updates; 0 where too few say, or one cannot be measured."""
+    lengths = np.sqrt(squares)
+    moved = lengths[_moved(current, lengths)]
+    return float(np.median(moved)) if len(moved) >= MAJORITY and np.isfinite(lengths).all() else 0.0
+
+
+def _moved(current: Round, lengths: Vector) -> Vector:
+    """(K,) whose update arrived, and is one, with data behind it."""
+    moved: Vector = current.received & (lengths > 0) & (current.shares > 0)
+    return moved
+
+
+def _shortening(current: Round, squares: Vector, usual: float) -> Vector:
     """(K,) factors that bring updates which are far too long to the usual length; 1 for others."""
     lengths, examples = np.sqrt(squares), current.shares
-    moved = current.received & (lengths > 0) & (examples > 0)
-    if np.count_nonzero(moved) < MAJORITY or not np.isfinite(lengths).all():
-        return np.ones(len(lengths))
-    usual = np.median(lengths[moved])
+    moved = _moved(current, lengths)
     # A client with more data takes more steps and may go further (`lengths`).
     more_data = examples / np.median(examples[moved])
     allowed = usual * np.clip(LONG + more_data - 1.0, LONG, LONG * LIMIT)
@@ -220,7 +235,9 @@ def _opponents(state: FedHAWAutoState, current: Round, angles: Angles, s: Vector
     """The updates that are against all others of the round."""
     here = np.flatnonzero(current.in_time & (s > 0) & (np.diag(angles.gram) > 0))
     most = min(len(s) // 3 - len(state.distrusted), len(here) // 3)
-    found = opposed(angles.gram[np.ix_(here, here)], s[here], _growth(angles)[here], most)
+    found = opposed(
+        angles.gram[np.ix_(here, here)], s[here], _growth(angles)[here], most, state.pace.highest
+    )
     return Opponents(*(here[which].tolist() for which in found))
 
 
@@ -230,11 +247,11 @@ def _growth(angles: Angles) -> Vector:
     return np.divide(angles.along, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
 
 
-def _compared(current: Round, angles: Angles) -> tuple[Sequence[Client], Vector, Vector]:
-    """Whose updates arrived in time, their inner products, and their cosines with the model."""
+def _compared(current: Round, angles: Angles) -> tuple[Sequence[Client], Vector, Vector, Vector]:
+    """Whose updates arrived in time, and what `Evidence.after` wants to know of them."""
     here = np.flatnonzero(current.in_time)
-    gram = angles.gram[np.ix_(here, here)]
-    return [current.clients[k] for k in here], gram, _growth(angles)[here]
+    gram, examples = angles.gram[np.ix_(here, here)], np.asarray(current.num_examples, dtype=float)
+    return [current.clients[k] for k in here], gram, _growth(angles)[here], examples[here]
 
 
 def _note(before: Sequence[Client], now: Sequence[Client]) -> str | None:

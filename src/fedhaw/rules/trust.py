@@ -32,13 +32,19 @@ update, or a few that may be each other's like, are at an obtuse angle to every 
 OPPOSED to their mean, while each of the others has its like, nearer than ALIKE. That alone an
 honest client which alone holds a class may do, too. Its update then is not long, nor its growth
 unlike the others'. So an update that is LONGER than the median, and its growth beyond all others'
-by GAP, makes an outsider at once; one that is FAR_LONGER does not count in its round (`opposed`).
+by GAP, does not count in its round, nor does one that is FAR_LONGER (`opposed`). A client of the
+first sort that is found again before long is an outsider. Once is not enough: when nearly all is
+learnt, whoever still learns something is long and against the others in one round of hundreds.
 
-At most a third of all are outsiders: the fewer the others are, the more often they lie close
-together by chance. An outsider stays one until for PROBATION rounds its growth was no further from
-the middle of the others' than they are from each other, and its score not NEAR or more below the
-least of theirs. Cosines know no unit: nothing here depends on the model's, the loss's or the
-clients' learning rate.
+At most a third of all are outsiders, with at most MINORITY of the data: the fewer the others are,
+the more often they lie close together by chance, and a model that learns from few clients with most
+of the data is wrong about all others, not about these. Who has less than half of the usual data,
+and fewer than ENOUGH samples, is neither judged nor a measure for others: means over so few say
+little of it, and it has little weight.
+
+An outsider stays one until for PROBATION rounds its growth was no further from the middle of the
+others' than they are from each other, and its score not NEAR or more below the least of theirs.
+Cosines know no unit: nothing here depends on the model's, the loss's or the clients' learning rate.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,6 +63,10 @@ OPPOSED, ALIKE, LONGER, FAR_LONGER = 0.3, 0.05, 1.25, 3.0
 """In cosines, in cosines, and twice times the median length; benchmarks/honest_updates.py shows how
 far honest clients stay from these."""
 
+AGAIN, FADING = 0.3, 0.9
+"""What of an opposition must be left at the next one, and what of it is left after a round: the two
+are at most eleven rounds apart. Honest clients' are fifty and more (Adam 0.001, D_alpha 1)."""
+
 NEAR = 0.03
 """In cosines: what a running mean of ten rounds may be off by."""
 
@@ -74,6 +84,12 @@ reversed updates show in all others. After 10 or 15, some of these others were s
 JUDGED = 7
 """Fewer clients than this are too few for a gap to mean anything."""
 
+ENOUGH = 100
+"""Samples; see above. Where all have fewer, half of the usual number is enough."""
+
+MINORITY = 0.4
+"""Of the data."""
+
 REMEMBERED = 256
 """Clients whose likenesses are kept; beyond that, those not heard of for longest are forgotten."""
 
@@ -87,7 +103,9 @@ class Evidence:
         likeness: (n, n) the running means, in the order of `seen`.
         pairs: (n, n) how many rounds are in each.
         growth: the running mean of every client.
+        examples: how many samples each client has.
         calm: for how many rounds in a row each outsider has looked like the others.
+        opposition: what is left of each client's opposition to all others.
         outsiders: the clients that are set apart.
     """
 
@@ -95,16 +113,21 @@ class Evidence:
     likeness: Vector = field(default_factory=lambda: np.zeros((0, 0)))
     pairs: Vector = field(default_factory=lambda: np.zeros((0, 0)))
     growth: Mapping[Client, float] = field(default_factory=dict)
+    examples: Mapping[Client, float] = field(default_factory=dict)
     calm: Mapping[Client, float] = field(default_factory=dict)
+    opposition: Mapping[Client, float] = field(default_factory=dict)
     outsiders: tuple[Client, ...] = ()
 
-    def after(self, names: Sequence[Client], gram: Vector, growth: Vector) -> "Evidence":
+    def after(
+        self, names: Sequence[Client], gram: Vector, growth: Vector, examples: Vector
+    ) -> "Evidence":
         """The evidence with one more round, and the verdict that follows.
 
         Args:
             names: the clients whose updates arrived.
             gram: (K, K) the inner products of those updates.
             growth: (K,) their cosines with the global model.
+            examples: (K,) their numbers of samples.
         """
         lengths = np.sqrt(np.diag(gram))
         moved = np.flatnonzero(lengths > 0)
@@ -112,12 +135,20 @@ class Evidence:
             return self
         cosines = gram[np.ix_(moved, moved)] / np.outer(lengths[moved], lengths[moved])
         present = [names[int(k)] for k in moved]
-        return self._with(present, cosines, growth[moved])._judged(present)
+        known = {**self.examples, **dict(zip(present, examples[moved].tolist(), strict=True))}
+        grown = replace(self, examples=known)._with(present, cosines, growth[moved])
+        return grown._judged(present)
 
-    def without(self, clients: Iterable[Client]) -> "Evidence":
-        """The evidence with these clients set apart, too."""
-        apart = {*self.outsiders, *clients}
-        return replace(self, outsiders=tuple(name for name in self.seen if name in apart))
+    def against(self, clients: Iterable[Client]) -> "Evidence":
+        """The evidence that these clients were against all others; who was lately is set apart."""
+        found = set(clients)
+        again = {name for name in found if self.opposition.get(name, 0.0) > AGAIN}
+        apart = {*self.outsiders, *again}
+        return replace(
+            self,
+            opposition={**self.opposition, **dict.fromkeys(found, 1.0)},
+            outsiders=tuple(name for name in self.seen if name in apart),
+        )
 
     def scores(self, of: int = 2) -> dict[Client, float]:
         """How much each client that can be judged resembles the trusted ones most like it.
@@ -142,34 +173,46 @@ class Evidence:
         order = [client for client in self.seen if client not in set(present)] + list(present)
         order = order[-max(REMEMBERED, len(present)) :]
         likeness, pairs = self._in_order(order, self.likeness), self._in_order(order, self.pairs)
-        here = np.ix_(*[range(len(order) - len(present), len(order))] * 2)
-        pairs[here] += others
-        rates = np.maximum(RATE, 1 / np.maximum(pairs[here], 1))
-        likeness[here] += np.where(others, rates * (cosines - likeness[here]), 0.0)
+        block = np.ix_(*[range(len(order) - len(present), len(order))] * 2)
+        pairs[block] += others
+        rates = np.maximum(RATE, 1 / np.maximum(pairs[block], 1))
+        likeness[block] += np.where(others, rates * (cosines - likeness[block]), 0.0)
 
         seen = {client: self.seen.get(client, 0.0) for client in order}
         growth = {client: self.growth.get(client, 0.0) for client in order}
         for client, value in zip(present, grown.tolist(), strict=True):
             seen[client] += 1
             growth[client] += max(RATE, 1 / seen[client]) * (value - growth[client])
-        apart = tuple(client for client in self.outsiders if client in seen)
+        here = set(present)
+        fading = {
+            client: left * FADING if client in here else left
+            for client, left in self.opposition.items()
+            if client in seen and left > AGAIN
+        }
         return replace(
-            self, seen=seen, likeness=likeness, pairs=pairs, growth=growth, outsiders=apart
-        )
+            self, seen=seen, likeness=likeness, pairs=pairs, growth=growth, opposition=fading,
+            examples={client: self.examples.get(client, 0.0) for client in seen},
+            outsiders=tuple(client for client in self.outsiders if client in seen),
+        )  # fmt: skip
 
     def _judged(self, present: Sequence[Client]) -> "Evidence":
         """The verdict of this round."""
         scores, apart = self.scores(), list(self.outsiders)
-        trusted = [client for client in scores if client not in set(apart)]
-        if len(scores) < JUDGED or not trusted:
+        judged = self._with_enough_data(scores)
+        trusted = [client for client in judged if client not in set(apart)]
+        if len(judged) < JUDGED or not trusted:
             return self
         calm = self._calm(present, scores, trusted)
         apart = [client for client in apart if calm[client] < PROBATION]
-        rest = [client for client in scores if client not in set(apart)]
-        likeness = np.array([scores[client] for client in rest])
-        growth = np.array([self.growth[client] for client in rest])
+        rest = [client for client in judged if client not in set(apart)]
+        total = sum(self.examples[client] for client in scores)
+        likeness, growth, shares = (
+            np.array([values[client] for client in rest])
+            for values in (scores, self.growth, self.examples)
+        )
         most = len(scores) // 3 - len(apart)
-        suspects = [rest[k] for k in _beyond_the_gap(likeness, growth, most)]
+        room = MINORITY * total - sum(self.examples[client] for client in apart)
+        suspects = [rest[k] for k in _beyond_the_gap(likeness, growth, shares, most, room)]
         if not (len(suspects) == 1 and self._is_near_all(suspects[0], rest)):
             apart += suspects
         outside = set(apart)
@@ -178,6 +221,12 @@ class Evidence:
             calm={client: rounds for client, rounds in calm.items() if client in outside},
             outsiders=tuple(client for client in self.seen if client in outside),
         )
+
+    def _with_enough_data(self, clients: Iterable[Client]) -> list[Client]:
+        """Those of whom enough samples are known to tell something."""
+        examples = {client: self.examples[client] for client in clients}
+        enough = min(ENOUGH, np.median([*examples.values()]) / 2) if examples else 0.0
+        return [client for client, number in examples.items() if number >= enough]
 
     def _is_near_all(self, client: Client, rest: Sequence[Client]) -> bool:
         """Whether a client resembles all others more than most of them do."""
@@ -212,14 +261,16 @@ class Opponents(NamedTuple):
 
     Attributes:
         updates: which.
-        apart: those of them whose clients are outsiders from now on.
+        apart: those of them whose clients are outsiders when it happens again.
     """
 
     updates: list[int]
     apart: list[int]
 
 
-def opposed(gram: Vector, shares: Vector, growth: Vector, most: int) -> Opponents:
+def opposed(
+    gram: Vector, shares: Vector, growth: Vector, most: int, highest: float = 0.0
+) -> Opponents:
     """The updates of a round, `most` at most, that are against all others.
 
     Args:
@@ -227,6 +278,7 @@ def opposed(gram: Vector, shares: Vector, growth: Vector, most: int) -> Opponent
         shares: (K,) of the data behind them.
         growth: (K,) their cosines with the global model.
         most: how many there can be.
+        highest: the longest that was usual in any round.
     """
     nobody = Opponents([], [])
     lengths = np.sqrt(np.diag(gram))
@@ -243,7 +295,8 @@ def opposed(gram: Vector, shares: Vector, growth: Vector, most: int) -> Opponent
     mean = np.sqrt(weights @ gram[among] @ weights)
     against = gram[few][:, others] @ weights < -OPPOSED * lengths[few] * mean
     beyond = np.maximum(growth[others].min() - growth[few], growth[few] - growth[others].max())
-    long = lengths[few] > np.where(beyond > GAP, LONGER, FAR_LONGER) * usual
+    beside = max(usual, highest / 2)
+    long = lengths[few] > np.where(beyond > GAP, LONGER, FAR_LONGER) * beside
     if not (against & long).all():  # two honest clients that share a class may be near each other
         return nobody
     return Opponents(few, [k for k, wrong in zip(few, beyond > GAP, strict=True) if wrong])
@@ -268,13 +321,25 @@ def _at_obtuse_angles(cosines: Vector, most: int) -> list[int]:
     return few
 
 
-def _beyond_the_gap(likeness: Vector, growth: Vector, most: int) -> list[int]:
-    """Which clients, `most` at most, stand apart most clearly; none where it is not clear."""
+def _beyond_the_gap(
+    likeness: Vector, growth: Vector, examples: Vector, most: int, room: float
+) -> list[int]:
+    """Which clients stand apart most clearly; none where it is not clear.
+
+    Args:
+        likeness: (n,) their scores.
+        growth: (n,) theirs.
+        examples: (n,) their numbers of samples.
+        most: how many there can be.
+        room: how many samples these can have.
+    """
     clearest, apart = CLEAR, np.zeros(0, dtype=np.intp)
     for side, shrinking in ((growth, True), (-growth, False)):
         order = np.argsort(side)
         for count in range(1, most + 1):
             few, others = order[:count], order[count:]
+            if examples[few].sum() > room:
+                break
             gap = _gap(side[few], side[others])
             # Who shrinks the model, or else who is left when all others do.
             shrunk = -growth[few if shrinking else others].mean()
