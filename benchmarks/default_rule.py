@@ -1,7 +1,8 @@
 """Is the default rule safe, fast and a judge of clients? Tables beside the rules a reviewer names.
 
-    python benchmarks/default_rule.py kinds long trust [--scale small] [--jobs N] [--out FOLDER]
-        [--only TEXT] [--seeds N] [--rules TITLES] [--wisdm FILE] [--dogs FOLDER] [--show] [--save]
+    python benchmarks/default_rule.py kinds long trust unseen [--scale small] [--jobs N]
+        [--out FOLDER] [--only TEXT] [--seeds N] [--rules TITLES] [--wisdm FILE] [--dogs FOLDER]
+        [--unseen FOLDER] [--show] [--save]
 
 - kinds: federations of many kinds, without and with four sorts of losses: 200 rounds, of which the
   first 40 are a table of their own, with the ablations of the default, the grids of rules that have
@@ -9,238 +10,55 @@
 - long: a thousand rounds, of which the first 40 and 200 are tables of their own; with the deepest
   fall below FedAvg's accuracy of the same round once FedAvg has passed 60 %.
 - trust: some of ten clients are bad, 60 rounds.
+- unseen: data sets that had no part in the making of the rule, every .npz file of a folder; some
+  honest and some bad clients, 200 rounds.
 
-All three are about 900,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale small`
-is about half of that, with two seeds instead of three: of the long runs those at
+The first three are about 900,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale
+small` is about half of that, with two seeds instead of three: of the long runs those at
 four of eight client updates, of the bad clients three of ten but not one, and no IID split. `--jobs
 2` runs two at a time. Runs that are in FOLDER already are not repeated, and those that were stopped
 go on, so it can be stopped at any time; all runs of a seed come before the next seed's. `--show`
-runs nothing and prints what is there. A cell is the accuracy at the end in %, averaged over the
-last three evaluations, and in parentheses the average over all rounds, over the seeds that were
-run. Below each table stand ranks, and differences with errors (`standings.py`).
+runs nothing and prints what is there. `--save` writes results/default_rule_TABLE.txt, and what the
+table is made of, the accuracies of every run, to results/default_rule_TABLE.jsonl.gz: runs that are
+in there, of the rule as it is now, are neither repeated.
+
+A cell is the accuracy at the end in %, averaged over the last three evaluations, and in parentheses
+the average over all rounds, over the seeds that were run. Below each table stand ranks, and
+differences with errors (`standings.py`).
 """
 
 import argparse
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import joblib
 import numpy as np
 import standings
-from bad_clients import Attacked, poisoned
+from federations import (
+    ABLATIONS,
+    BRIEF,
+    DEFAULT,
+    GRIDS,
+    HORIZONS,
+    SEEDS,
+    WITH_PROXY,
+    Cell,
+    kinds,
+    long,
+    trust,
+    unseen,
+)
+from kept_curves import Curve, KeptCurves
 from numpy.typing import NDArray
-from record import Record
-from replayed_fedavg import ReplayedFedAvg
-from torch import nn
+from record import RESULTS, Record
 
 import fedhaw
-from fedhaw.data import Dataset, load, split
 from fedhaw.experiments.backends import processes
-from fedhaw.rules import Rule
 from fedhaw.rules.threads import limit_cores
-from fedhaw.simulation import Federation
 from fedhaw.simulation.run import RuleSource
 
-DEFAULT = "FedHAW-auto"
-BAD_CLIENTS = {0: (), 1: (2,), 3: (0, 2, 5)}
-MULTIPLES = {"update x -1": -1.0, "update x -10": -10.0, "update x 100": 100.0, "free": 0.0}
 EVERY = 5
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One federation, and the rules that run in it.
-
-    Attributes:
-        name: for people, and for the folder.
-        data: a data set or its name.
-        rounds: how many.
-        settings: the federation's.
-        rules: by title.
-        clean: the settings without the bad clients, for rules whose title begins with "clean".
-        clean_name: the name of that federation; it is the same for all kinds of bad clients.
-    """
-
-    name: str
-    data: str | Dataset
-    rounds: int
-    settings: Mapping[str, Any]
-    rules: Mapping[str, RuleSource]
-    clean: Mapping[str, Any] = field(default_factory=dict)
-    clean_name: str = ""
-
-    def rounds_of(self, title: str, table: str) -> int:
-        """How many rounds a rule runs."""
-        return min(self.rounds, HORIZONS[table][0]) if title in BRIEF else self.rounds
-
-    def place(self, title: str) -> str:
-        """The name of the federation in which a rule runs."""
-        return self.clean_name if title.startswith("clean") else self.name
-
-
-SGD: dict[str, Any] = {"batch": 32}
-ADAM = SGD | {"client_update": "adam"}
-KINDS: dict[str, dict[str, Any]] = {
-    f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.001, 0.01, 0.1)
-} | {
-    "momentum 0.01": SGD | {"eta": 0.01, "momentum": 0.9},
-    "Adam 0.001": ADAM | {"eta": 1e-3},
-    "linear, Adam 0.0005": ADAM | {"eta": 5e-4, "model": "logistic"},
-    "linear from zero, SGD 0.05": SGD | {"eta": 0.05, "model": f"{__file__}:linear_from_zero"},
-    "10 of 100 clients, SGD 0.05": SGD
-    | {"eta": 0.05, "clients": 100, "cohort": 10, "split": "dirichlet"},
-}
-WISDM: dict[str, Any] = {
-    "model": "mlp-64",
-    "split": "holders",
-    "clients": 36,
-    "eta": 0.05,
-    "batch": 16,
-}
-LONG: dict[str, dict[str, Any]] = {
-    f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.1, 0.15, 0.05, 0.01, 0.001)
-} | {
-    "SGD 0.1, weight decay": SGD | {"client_update": "sgd-wd", "eta": 0.1},
-    "Adam 0.001": ADAM | {"eta": 1e-3},
-    "Adam 0.0001": ADAM | {"eta": 1e-4},
-}
-SMALL_LONG = ("SGD 0.1", "SGD 0.01", "SGD 0.001", "Adam 0.001")
-DOGS: dict[str, Any] = SGD | {"model": "logistic", "eta": 0.01}
-SEEDS = {"full": 3, "small": 2}
-HORIZONS = {"kinds": (40, 200), "long": (40, 200, 1000), "trust": (60,)}
-LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
-LOSSES = LETTERS_LOSSES | {
-    ", bursty": {"uplink": "bursty", "loss_rate": 0.5},
-    ", by label": {"uplink": "by-label", "loss_rate": 0.9},
-    ", by the hour": {"uplink": "hourly", "loss_rate": 0.8},
-}
-
-
-GRIDS = {
-    "FedHAW, best of its grid": ("letter's FedHAW", "FedHAW 1e-2", "FedHAW 1e-3", "FedHAW 1e-4"),
-    "FedAdam, best of its grid": ("FedAdam", "FedAdam 0.01", "FedAdam 0.001"),
-    "FedYogi, best of its grid": ("FedYogi", "FedYogi 0.01", "FedYogi 0.001"),
-}
-"""Rules at several rates, of which each federation's best counts: more than a user can know."""
-
-PARTS: tuple[Literal["replay", "momentum", "gamma", "trust"], ...]
-PARTS = ("replay", "momentum", "gamma", "trust")
-REPLAYED = "FedAvg with replay"
-ABLATIONS = (*(f"{DEFAULT} without {part}" for part in PARTS), REPLAYED)
-WITH_PROXY = "FedLAW"
-BRIEF = {*ABLATIONS, WITH_PROXY, *(title for grid in GRIDS.values() for title in grid[1:])}
-"""What is run for the first horizon alone."""
-
-
-def rules_beside(eta: float, lossy: bool) -> dict[str, RuleSource]:
-    """Every rule of the comparison, with the letter's rates for MNIST, and the ablations."""
-
-    def letters(eta_gamma: float) -> fedhaw.FedHAW:
-        return fedhaw.FedHAW(eta=eta, eta_gamma=eta_gamma, eta_lambda=1e-2)
-
-    rules: dict[str, RuleSource] = {
-        "FedAvg": fedhaw.FedAvg(),
-        "FedAvgM 0.9": fedhaw.FedAvgM(),
-        DEFAULT: fedhaw.FedHAWAuto(),
-        "letter's FedHAW": letters(1e-4 if lossy else 1e-3),
-        "FedAdam": fedhaw.FedAdam(),
-        "FedYogi": fedhaw.FedYogi(),
-        "FedExP": fedhaw.FedExP(),
-        "MIFA": fedhaw.MIFA(),
-        "FedVARP": fedhaw.FedVARP(),
-        "FedAU": fedhaw.FedAU(),
-        "FedAWA": fedhaw.FedAWA(),
-        WITH_PROXY: with_proxy_data,
-    }
-    rules |= {f"{DEFAULT} without {part}": fedhaw.FedHAWAuto(without=part) for part in PARTS}
-    rules |= {f"FedHAW {rate}": letters(float(rate)) for rate in ("1e-2", "1e-3", "1e-4")}
-    for rate in (0.01, 0.001):
-        rules[f"FedAdam {rate}"] = fedhaw.FedAdam(eta_s=rate)
-        rules[f"FedYogi {rate}"] = fedhaw.FedYogi(eta_s=rate)
-    return rules | {REPLAYED: ReplayedFedAvg()}
-
-
-def linear_from_zero(input_shape: tuple[int, ...], classes: int) -> nn.Module:
-    """A linear model without anything in it."""
-    linear = nn.Linear(math.prod(input_shape), classes)
-    nn.init.zeros_(linear.weight)
-    nn.init.zeros_(linear.bias)
-    return nn.Sequential(nn.Flatten(), linear)
-
-
-def with_proxy_data(federation: Federation) -> Rule[Any]:
-    """FedLAW, the only rule here that sees samples of the server's own."""
-    return fedhaw.FedLAW(federation.proxy_losses())
-
-
-def kinds(wisdm: str | None, dogs: str | None) -> Iterator[Cell]:
-    """The federations of many kinds."""
-    places: list[tuple[str, str | Dataset, dict[str, Any]]]
-    places = [(name, "mnist-5k", settings) for name, settings in KINDS.items()]
-    if wisdm:
-        places.append(("WISDM by person", wisdm, WISDM))
-    if dogs:
-        places.append(("Dogs' features, linear", load("stanford-dogs", dogs), DOGS))
-    for (name, data, settings), (loss, uplink) in product(places, LOSSES.items()):
-        rules = rules_beside(settings["eta"], bool(uplink))
-        yield Cell(name + loss, data, HORIZONS["kinds"][-1], settings | uplink, rules)
-
-
-def long(small: bool) -> Iterator[Cell]:
-    """The runs of a thousand rounds."""
-    updates = {name: LONG[name] for name in (SMALL_LONG if small else LONG)}
-    for (name, settings), alpha, (loss, uplink) in product(
-        updates.items(), (0.1, 1.0), LETTERS_LOSSES.items()
-    ):
-        rules = rules_beside(settings["eta"], bool(uplink))
-        chosen = {title: rules[title] for title in list(rules)[:4]}
-        label = f"{name}, alpha {alpha:g}{loss}"
-        yield Cell(label, "mnist-5k", 1000, settings | uplink | {"alpha": alpha}, chosen)
-
-
-def trust(small: bool) -> Iterator[Cell]:
-    """The federations with bad clients, and those same without them."""
-    data = _mnist()
-    splits, counts = [(1.0, "letter"), (0.1, "letter")], [3]
-    if not small:
-        splits, counts = [*splits, (1.0, "iid")], [3, 1]
-    for kind, (alpha, how) in product(("none", "labels", "inputs", "flipped", *MULTIPLES), splits):
-        parts = split(data, how, 10, alpha=alpha, seed=None)
-        for count in [0] if kind == "none" else counts:
-            bad = BAD_CLIENTS[count]
-            good = [part for k, part in enumerate(parts) if k not in bad]
-            beside: dict[str, Rule[Any]] = {
-                "FedAvg": fedhaw.FedAvg(),
-                "FedAvgM 0.9": fedhaw.FedAvgM(),
-                DEFAULT: fedhaw.FedHAWAuto(),
-                f"{DEFAULT} without trust": fedhaw.FedHAWAuto(without="trust"),
-                "median": fedhaw.Median(),
-                "trimmed mean": fedhaw.TrimmedMean(),
-                "multi-Krum": fedhaw.MultiKrum(f=count),
-                "RFA": fedhaw.RFA(),
-                "norm clipping": fedhaw.Clipped(),
-                "FedAWA": fedhaw.FedAWA(),
-            }
-            if kind in MULTIPLES:
-                beside = {t: Attacked(rule, bad, MULTIPLES[kind]) for t, rule in beside.items()}
-            clean = {f"clean {t}": r for t, r in rules_beside(0.01, False).items()}
-            only = {t: clean[t] for t in ("clean FedAvg", f"clean {DEFAULT}") if bad}
-            place = "IID" if how == "iid" else f"alpha {alpha:g}"
-            settings = SGD | {"eta": 0.01, "split": parts}
-            yield Cell(
-                f"{count} {kind}, {place}", poisoned(data, parts, bad, kind), 60, settings,
-                {**only, **beside}, {"data": data, "split": good}, f"without {count}, {place}",
-            )  # fmt: skip
-
-
-@cache
-def _mnist() -> Dataset:
-    return load("mnist-5k", None)
 
 
 @dataclass(frozen=True)
@@ -252,12 +70,14 @@ class Evidence:
         out: the folder of all runs.
         titles: the rules that are asked for; none for all.
         seeds: how many.
+        kept: the runs that were kept.
     """
 
     table: str
     out: Path
     titles: tuple[str, ...]
     seeds: int
+    kept: KeptCurves
 
     def rules(self, cell: Cell) -> dict[str, RuleSource]:
         """Those of a cell that are asked for."""
@@ -278,26 +98,27 @@ class Evidence:
             out=self.folder(cell, title, seed), **settings,
         )  # fmt: skip
 
-    def found(self, cell: Cell, title: str, rounds: int) -> dict[int, fedhaw.History]:
+    def curve(self, cell: Cell, title: str, seed: int) -> Curve | None:
+        """What is there of a run, in its folder or else among those kept."""
+        folder = self.folder(cell, title, seed)
+        if (folder / "history.jsonl").exists():
+            return Curve.of(fedhaw.History.read(folder))
+        return self.kept.find(folder.name, cell.rules[title])
+
+    def found(self, cell: Cell, title: str, rounds: int) -> dict[int, Curve]:
         """The runs that came at least so far, by seed."""
-        read = {}
-        for seed in range(self.seeds):
-            if (self.folder(cell, title, seed) / "history.jsonl").exists():
-                history = fedhaw.History.read(self.folder(cell, title, seed))
-                if len(history.records) >= rounds:
-                    read[seed] = history
-        return read
+        curves = {seed: self.curve(cell, title, seed) for seed in range(self.seeds)}
+        return {seed: curve for seed, curve in curves.items() if curve and curve.rounds >= rounds}
 
 
-def accuracies(history: fedhaw.History, rounds: int) -> NDArray[np.float64]:
+def accuracies(curve: Curve, rounds: int) -> NDArray[np.float64]:
     """(evaluations,) in %, of the first rounds of a run."""
-    accuracy = 100 * np.asarray(history.accuracy)[:rounds]
-    return accuracy[~np.isnan(accuracy)]
+    return np.array([100 * value for t, value in curve.accuracies.items() if t < rounds])
 
 
-def end(history: fedhaw.History, rounds: int) -> float:
+def end(curve: Curve, rounds: int) -> float:
     """The accuracy at the end in %, averaged over the last three evaluations."""
-    return float(accuracies(history, rounds)[-3:].mean())
+    return float(accuracies(curve, rounds)[-3:].mean())
 
 
 def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> None:
@@ -365,14 +186,14 @@ def _with_grids(rules: dict[str, dict[int, float]]) -> dict[str, dict[int, float
     return rules | best
 
 
-def _entry(runs: Mapping[int, fedhaw.History], rounds: int) -> str:
+def _entry(runs: Mapping[int, Curve], rounds: int) -> str:
     if not runs:
         return "-"
     ends = np.mean([end(run, rounds) for run in runs.values()])
     return f"{ends:.1f} ({np.mean([accuracies(run, rounds) for run in runs.values()]):.1f})"
 
 
-def _remarks(runs: Mapping[str, Mapping[int, fedhaw.History]], rounds: int) -> str:
+def _remarks(runs: Mapping[str, Mapping[int, Curve]], rounds: int) -> str:
     """How far the default fell below FedAvg on the way, and whom it stopped trusting."""
     own, bar, said = runs.get(DEFAULT, {}), runs.get("FedAvg", {}), []
     falls = []
@@ -382,10 +203,10 @@ def _remarks(runs: Mapping[str, Mapping[int, fedhaw.History]], rounds: int) -> s
     if falls and np.isfinite(min(falls)):
         said.append(f"deepest {min(falls):+.1f}")
     said += [
-        f"seed {seed}, round {record.round}: {record.note}"
+        f"seed {seed}, round {t}: {note}"
         for seed, run in own.items()
-        for record in run.records[:rounds]
-        if record.note and "trust" in record.note
+        for t, note in run.notes.items()
+        if t < rounds
     ]
     return "; ".join(said)
 
@@ -409,7 +230,7 @@ def _work(evidence: Evidence, cell: Cell, title: str, seed: int) -> None:
 def main() -> None:
     """Run what is missing, and print every table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tables", nargs="+", choices=["kinds", "long", "trust"])
+    parser.add_argument("tables", nargs="+", choices=list(HORIZONS))
     parser.add_argument("--scale", choices=list(SEEDS), default="full")
     parser.add_argument("--jobs", type=int, default=1, help="how many runs at a time")
     parser.add_argument("--out", type=Path, default=Path("fedhaw-runs/default-rule"))
@@ -418,34 +239,45 @@ def main() -> None:
     parser.add_argument("--rules", default="", help="titles with commas between; default: all")
     parser.add_argument("--wisdm", default=None, help="wisdm.npz, for the table kinds")
     parser.add_argument("--dogs", default=None, help="folder of Dogs' features, for the same")
+    parser.add_argument("--unseen", type=Path, help="folder of .npz files, for that table")
     parser.add_argument("--show", action="store_true", help="run nothing")
-    parser.add_argument("--save", action="store_true", help="write results/default_rule.txt")
+    parser.add_argument("--save", action="store_true", help="write tables and curves to results/")
     args = parser.parse_args()
     small, seeds = args.scale == "small", args.seeds or SEEDS[args.scale]
     titles = tuple(filter(None, args.rules.split(",")))
+    if "unseen" in args.tables and not args.unseen:
+        parser.error("the table unseen needs --unseen FOLDER")
     makers = {
         "kinds": lambda: kinds(args.wisdm, args.dogs), "long": lambda: long(small),
-        "trust": lambda: trust(small),
+        "trust": lambda: trust(small), "unseen": lambda: unseen(args.unseen),
     }  # fmt: skip
-    tables = {
-        Evidence(table, args.out, titles, seeds): [
-            c for c in makers[table]() if args.only in c.name
-        ]
-        for table in args.tables
-    }
+    tables = {}
+    for table in args.tables:
+        kept = KeptCurves.read(RESULTS / f"default_rule_{table}.jsonl.gz")
+        evidence = Evidence(table, args.out, titles, seeds, kept)
+        tables[table] = evidence, [c for c in makers[table]() if args.only in c.name]
     if not args.show:
         runs = [
             (evidence, cell, title, seed)
             for seed in range(seeds)
-            for evidence, cells in tables.items()
+            for evidence, cells in tables.values()
             for cell in cells
             for title in evidence.rules(cell)
+            if seed not in evidence.found(cell, title, cell.rounds_of(title, evidence.table))
         ]
         run_side_by_side(runs, args.jobs)
-    with Record("default_rule", args.save) as record:
-        for evidence, cells in tables.items():
-            for rounds in HORIZONS[evidence.table]:
+    for table, (evidence, cells) in tables.items():
+        with Record(f"default_rule_{table}", args.save) as record:
+            for rounds in HORIZONS[table]:
                 show(record, evidence, cells, rounds)
+        if args.save:
+            evidence.kept.write({
+                evidence.folder(cell, title, seed).name: curve
+                for cell in cells
+                for title in cell.rules
+                for seed in range(seeds)
+                if (curve := evidence.curve(cell, title, seed))
+            })  # fmt: skip
 
 
 if __name__ == "__main__":

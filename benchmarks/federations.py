@@ -1,0 +1,256 @@
+"""The federations in which the default rule is judged, and the rules beside it, table by table."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from bad_clients import Attacked, poisoned
+from replayed_fedavg import ReplayedFedAvg
+from torch import nn
+
+import fedhaw
+from fedhaw.data import Dataset, load, split
+from fedhaw.rules import Rule
+from fedhaw.simulation import Federation
+from fedhaw.simulation.run import RuleSource
+
+DEFAULT = "FedHAW-auto"
+BAD_CLIENTS = {0: (), 1: (2,), 3: (0, 2, 5)}
+MULTIPLES = {"update x -1": -1.0, "update x -10": -10.0, "update x 100": 100.0, "free": 0.0}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One federation, and the rules that run in it.
+
+    Attributes:
+        name: for people, and for the folder.
+        data: a data set or its name.
+        rounds: how many.
+        settings: the federation's.
+        rules: by title.
+        clean: the settings without the bad clients, for rules whose title begins with "clean".
+        clean_name: the name of that federation; it is the same for all kinds of bad clients.
+    """
+
+    name: str
+    data: str | Dataset
+    rounds: int
+    settings: Mapping[str, Any]
+    rules: Mapping[str, RuleSource]
+    clean: Mapping[str, Any] = field(default_factory=dict)
+    clean_name: str = ""
+
+    def rounds_of(self, title: str, table: str) -> int:
+        """How many rounds a rule runs."""
+        return min(self.rounds, HORIZONS[table][0]) if title in BRIEF else self.rounds
+
+    def place(self, title: str) -> str:
+        """The name of the federation in which a rule runs."""
+        return self.clean_name if title.startswith("clean") else self.name
+
+
+SGD: dict[str, Any] = {"batch": 32}
+ADAM = SGD | {"client_update": "adam"}
+KINDS: dict[str, dict[str, Any]] = {
+    f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.001, 0.01, 0.1)
+} | {
+    "momentum 0.01": SGD | {"eta": 0.01, "momentum": 0.9},
+    "Adam 0.001": ADAM | {"eta": 1e-3},
+    "linear, Adam 0.0005": ADAM | {"eta": 5e-4, "model": "logistic"},
+    "linear from zero, SGD 0.05": SGD | {"eta": 0.05, "model": f"{__file__}:linear_from_zero"},
+    "10 of 100 clients, SGD 0.05": SGD
+    | {"eta": 0.05, "clients": 100, "cohort": 10, "split": "dirichlet"},
+}
+WISDM: dict[str, Any] = {
+    "model": "mlp-64",
+    "split": "holders",
+    "clients": 36,
+    "eta": 0.05,
+    "batch": 16,
+}
+LONG: dict[str, dict[str, Any]] = {
+    f"SGD {eta:g}": SGD | {"eta": eta} for eta in (0.1, 0.15, 0.05, 0.01, 0.001)
+} | {
+    "SGD 0.1, weight decay": SGD | {"client_update": "sgd-wd", "eta": 0.1},
+    "Adam 0.001": ADAM | {"eta": 1e-3},
+    "Adam 0.0001": ADAM | {"eta": 1e-4},
+}
+SMALL_LONG = ("SGD 0.1", "SGD 0.01", "SGD 0.001", "Adam 0.001")
+DOGS: dict[str, Any] = SGD | {"model": "logistic", "eta": 0.01}
+SEEDS = {"full": 3, "small": 2}
+HORIZONS = {"kinds": (40, 200), "long": (40, 200, 1000), "trust": (60,), "unseen": (40, 200)}
+LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
+LOSSES = LETTERS_LOSSES | {
+    ", bursty": {"uplink": "bursty", "loss_rate": 0.5},
+    ", by label": {"uplink": "by-label", "loss_rate": 0.9},
+    ", by the hour": {"uplink": "hourly", "loss_rate": 0.8},
+}
+
+
+GRIDS = {
+    "FedHAW, best of its grid": ("letter's FedHAW", "FedHAW 1e-2", "FedHAW 1e-3", "FedHAW 1e-4"),
+    "FedAdam, best of its grid": ("FedAdam", "FedAdam 0.01", "FedAdam 0.001"),
+    "FedYogi, best of its grid": ("FedYogi", "FedYogi 0.01", "FedYogi 0.001"),
+}
+"""Rules at several rates, of which each federation's best counts: more than a user can know."""
+
+PARTS: tuple[Literal["replay", "momentum", "gamma", "trust"], ...]
+PARTS = ("replay", "momentum", "gamma", "trust")
+REPLAYED = "FedAvg with replay"
+ABLATIONS = (*(f"{DEFAULT} without {part}" for part in PARTS), REPLAYED)
+WITH_PROXY = "FedLAW"
+BRIEF = {*ABLATIONS, WITH_PROXY, *(title for grid in GRIDS.values() for title in grid[1:])}
+"""What is run for the first horizon alone."""
+
+
+def rules_beside(eta: float, lossy: bool) -> dict[str, RuleSource]:
+    """Every rule of the comparison, with the letter's rates for MNIST, and the ablations."""
+
+    def letters(eta_gamma: float) -> fedhaw.FedHAW:
+        return fedhaw.FedHAW(eta=eta, eta_gamma=eta_gamma, eta_lambda=1e-2)
+
+    rules: dict[str, RuleSource] = {
+        "FedAvg": fedhaw.FedAvg(),
+        "FedAvgM 0.9": fedhaw.FedAvgM(),
+        DEFAULT: fedhaw.FedHAWAuto(),
+        "letter's FedHAW": letters(1e-4 if lossy else 1e-3),
+        "FedAdam": fedhaw.FedAdam(),
+        "FedYogi": fedhaw.FedYogi(),
+        "FedExP": fedhaw.FedExP(),
+        "MIFA": fedhaw.MIFA(),
+        "FedVARP": fedhaw.FedVARP(),
+        "FedAU": fedhaw.FedAU(),
+        "FedAWA": fedhaw.FedAWA(),
+        WITH_PROXY: with_proxy_data,
+    }
+    rules |= {f"{DEFAULT} without {part}": fedhaw.FedHAWAuto(without=part) for part in PARTS}
+    rules |= {f"FedHAW {rate}": letters(float(rate)) for rate in ("1e-2", "1e-3", "1e-4")}
+    for rate in (0.01, 0.001):
+        rules[f"FedAdam {rate}"] = fedhaw.FedAdam(eta_s=rate)
+        rules[f"FedYogi {rate}"] = fedhaw.FedYogi(eta_s=rate)
+    return rules | {REPLAYED: ReplayedFedAvg()}
+
+
+def linear_from_zero(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """A linear model without anything in it."""
+    linear = nn.Linear(math.prod(input_shape), classes)
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return nn.Sequential(nn.Flatten(), linear)
+
+
+def with_proxy_data(federation: Federation) -> Rule[Any]:
+    """FedLAW, the only rule here that sees samples of the server's own."""
+    return fedhaw.FedLAW(federation.proxy_losses())
+
+
+def kinds(wisdm: str | None, dogs: str | None) -> Iterator[Cell]:
+    """The federations of many kinds."""
+    places: list[tuple[str, str | Dataset, dict[str, Any]]]
+    places = [(name, "mnist-5k", settings) for name, settings in KINDS.items()]
+    if wisdm:
+        places.append(("WISDM by person", wisdm, WISDM))
+    if dogs:
+        places.append(("Dogs' features, linear", load("stanford-dogs", dogs), DOGS))
+    for (name, data, settings), (loss, uplink) in product(places, LOSSES.items()):
+        rules = rules_beside(settings["eta"], bool(uplink))
+        yield Cell(name + loss, data, HORIZONS["kinds"][-1], settings | uplink, rules)
+
+
+def long(small: bool) -> Iterator[Cell]:
+    """The runs of a thousand rounds."""
+    updates = {name: LONG[name] for name in (SMALL_LONG if small else LONG)}
+    for (name, settings), alpha, (loss, uplink) in product(
+        updates.items(), (0.1, 1.0), LETTERS_LOSSES.items()
+    ):
+        rules = rules_beside(settings["eta"], bool(uplink))
+        chosen = {title: rules[title] for title in list(rules)[:4]}
+        label = f"{name}, alpha {alpha:g}{loss}"
+        yield Cell(label, "mnist-5k", 1000, settings | uplink | {"alpha": alpha}, chosen)
+
+
+def against(kind: str, count: int) -> dict[str, Rule[Any]]:
+    """The rules that stand against bad clients, of whom there are so many."""
+    rules: dict[str, Rule[Any]] = {
+        "FedAvg": fedhaw.FedAvg(),
+        "FedAvgM 0.9": fedhaw.FedAvgM(),
+        DEFAULT: fedhaw.FedHAWAuto(),
+        f"{DEFAULT} without trust": fedhaw.FedHAWAuto(without="trust"),
+        "median": fedhaw.Median(),
+        "trimmed mean": fedhaw.TrimmedMean(),
+        "multi-Krum": fedhaw.MultiKrum(f=count),
+        "RFA": fedhaw.RFA(),
+        "norm clipping": fedhaw.Clipped(),
+        "FedAWA": fedhaw.FedAWA(),
+    }
+    if kind not in MULTIPLES:
+        return rules
+    bad = BAD_CLIENTS[count]
+    return {title: Attacked(rule, bad, MULTIPLES[kind]) for title, rule in rules.items()}
+
+
+def trust(small: bool) -> Iterator[Cell]:
+    """The federations with bad clients, and those same without them."""
+    data = _mnist()
+    splits, counts = [(1.0, "letter"), (0.1, "letter")], [3]
+    if not small:
+        splits, counts = [*splits, (1.0, "iid")], [3, 1]
+    for kind, (alpha, how) in product(("none", "labels", "inputs", "flipped", *MULTIPLES), splits):
+        parts = split(data, how, 10, alpha=alpha, seed=None)
+        for count in [0] if kind == "none" else counts:
+            bad = BAD_CLIENTS[count]
+            good = [part for k, part in enumerate(parts) if k not in bad]
+            clean = {f"clean {t}": r for t, r in rules_beside(0.01, False).items()}
+            only = {t: clean[t] for t in ("clean FedAvg", f"clean {DEFAULT}") if bad}
+            place = "IID" if how == "iid" else f"alpha {alpha:g}"
+            settings = SGD | {"eta": 0.01, "split": parts}
+            yield Cell(
+                f"{count} {kind}, {place}", poisoned(data, parts, bad, kind), 60, settings,
+                {**only, **against(kind, count)}, {"data": data, "split": good},
+                f"without {count}, {place}",
+            )  # fmt: skip
+
+
+UNSEEN: dict[str, dict[str, Any]] = {
+    name: settings | {"model": "mlp"}
+    for name, settings in {
+        "SGD 0.01": SGD | {"eta": 0.01}, "SGD 0.1": SGD | {"eta": 0.1},
+        "Adam 0.001": ADAM | {"eta": 1e-3},
+    }.items()
+}  # fmt: skip
+
+
+def unseen(folder: Path) -> Iterator[Cell]:
+    """The same federations with every data set in a folder, of which the rule knows nothing."""
+    for file in sorted(folder.glob("*.npz")):
+        data = load(file)
+        by_holder = None if data.holders is None else split(data, "holders")
+        uneven, even = (
+            by_holder or split(data, "dirichlet", 10, alpha=alpha) for alpha in (0.1, 1.0)
+        )
+        shares = {"split": uneven, "clients": len(uneven)}
+        rounds = HORIZONS["unseen"][-1]
+        for (name, settings), (loss, uplink) in product(UNSEEN.items(), LETTERS_LOSSES.items()):
+            rules = rules_beside(settings["eta"], bool(uplink))
+            chosen = {title: rules[title] for title in ("FedAvg", "FedAvgM 0.9", DEFAULT)}
+            label = f"{file.stem}, {name}{loss}"
+            yield Cell(label, data, rounds, settings | uplink | shares, chosen)
+        for kind in ("labels", "flipped", "update x -1"):
+            spoilt = poisoned(data, even, BAD_CLIENTS[3], kind)
+            some = {
+                title: rule
+                for title, rule in against(kind, 3).items()
+                if title in ("FedAvg", "FedAvgM 0.9", DEFAULT, "multi-Krum")
+            }
+            label = f"{file.stem}, SGD 0.1, 3 {kind}"
+            yield Cell(label, spoilt, rounds, UNSEEN["SGD 0.1"] | shares | {"split": even}, some)
+
+
+@cache
+def _mnist() -> Dataset:
+    return load("mnist-5k", None)
