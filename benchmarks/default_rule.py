@@ -100,10 +100,11 @@ class Evidence:
 
     def curve(self, cell: Cell, title: str, seed: int) -> Curve | None:
         """What is there of a run, in its folder or else among those kept."""
-        folder = self.folder(cell, title, seed)
+        folder, rule = self.folder(cell, title, seed), cell.rules[title]
         if (folder / "history.jsonl").exists():
-            return Curve.of(fedhaw.History.read(folder))
-        return self.kept.find(folder.name, cell.rules[title])
+            curve = Curve.of(fedhaw.History.read(folder))
+            return curve if curve.is_of(rule) else None
+        return self.kept.find(folder.name, rule)
 
     def found(self, cell: Cell, title: str, rounds: int) -> dict[int, Curve]:
         """The runs that came at least so far, by seed."""

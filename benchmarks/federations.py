@@ -229,17 +229,13 @@ def unseen(folder: Path) -> Iterator[Cell]:
     """The same federations with every data set in a folder, of which the rule knows nothing."""
     for file in sorted(folder.glob("*.npz")):
         data = load(file)
-        by_holder = None if data.holders is None else split(data, "holders")
-        uneven, even = (
-            by_holder or split(data, "dirichlet", 10, alpha=alpha) for alpha in (0.1, 1.0)
-        )
-        shares = {"split": uneven, "clients": len(uneven)}
+        uneven, even = (split(data, "dirichlet", 10, alpha=alpha) for alpha in (0.1, 1.0))
         rounds = HORIZONS["unseen"][-1]
         for (name, settings), (loss, uplink) in product(UNSEEN.items(), LETTERS_LOSSES.items()):
             rules = rules_beside(settings["eta"], bool(uplink))
             chosen = {title: rules[title] for title in ("FedAvg", "FedAvgM 0.9", DEFAULT)}
             label = f"{file.stem}, {name}{loss}"
-            yield Cell(label, data, rounds, settings | uplink | shares, chosen)
+            yield Cell(label, data, rounds, settings | uplink | {"split": uneven}, chosen)
         for kind in ("labels", "flipped", "update x -1"):
             spoilt = poisoned(data, even, BAD_CLIENTS[3], kind)
             some = {
@@ -248,7 +244,7 @@ def unseen(folder: Path) -> Iterator[Cell]:
                 if title in ("FedAvg", "FedAvgM 0.9", DEFAULT, "multi-Krum")
             }
             label = f"{file.stem}, SGD 0.1, 3 {kind}"
-            yield Cell(label, spoilt, rounds, UNSEEN["SGD 0.1"] | shares | {"split": even}, some)
+            yield Cell(label, spoilt, rounds, UNSEEN["SGD 0.1"] | {"split": even}, some)
 
 
 @cache

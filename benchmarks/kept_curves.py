@@ -53,6 +53,14 @@ class Curve:
             },
         )
 
+    def is_of(self, rule: object) -> bool:
+        """Whether it is of this rule and its present arithmetic.
+
+        Of a rule that a function makes of the federation nothing is known but its name.
+        """
+        described: Any = json.loads(json.dumps(describe(rule)))
+        return not is_dataclass(rule) or self.rule == described
+
 
 @dataclass(frozen=True, eq=False)
 class KeptCurves:
@@ -79,14 +87,9 @@ class KeptCurves:
         return cls(path, curves)
 
     def find(self, name: str, rule: object) -> Curve | None:
-        """A run, unless it is of another rule than this, or of an earlier arithmetic.
-
-        Of a rule that a function makes of the federation nothing is known but its name.
-        """
+        """A run, unless it is of another rule than this."""
         curve = self.curves.get(name)
-        if curve is None or not is_dataclass(rule):
-            return curve
-        return curve if curve.rule == json.loads(json.dumps(describe(rule))) else None
+        return curve if curve and curve.is_of(rule) else None
 
     def write(self, curves: Mapping[str, Curve]) -> None:
         """These runs, and those in the file that are not among them."""

@@ -131,6 +131,17 @@ def test_a_second_start_begins_afresh(flower: SimpleNamespace, arrays: ArrayReco
     assert len(strategy.reports) == 3
 
 
+def test_a_second_start_forgets_what_was_usual(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    strategy = RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0)
+    for others in (0.3, 0.001):
+        moves = {1: others, 2: others, 3: 0.3}
+        grid = flower.Grid({k: flower.moving(str(k), by) for k, by in moves.items()})
+        strategy.start(grid, arrays, num_rounds=6)
+    assert all("3" in report.lost for report in strategy.reports)
+
+
 def test_a_finished_run_says_that_nothing_is_left_to_do(
     flower: SimpleNamespace,
     arrays: ArrayRecord,

@@ -68,7 +68,7 @@ def test_most_of_a_few_that_diverged_do_not_make_it_usual() -> None:
 def converged() -> LengthGuard:
     """A guard after rounds in which updates became a thousand times as short."""
     guard = LengthGuard()
-    for length in (1.0, 0.1, 0.01, *[0.001] * 5):
+    for length in (*[1.0] * 5, 0.1, 0.01, *[0.001] * 5):
         _, guard = guard.judge(dict.fromkeys(range(10), length), EQUAL)
     return guard
 
@@ -78,6 +78,14 @@ def test_who_still_learns_when_the_others_have_little_to_learn_is_not_shut_out()
     assert refused(converged(), *[0.001] * 9, 1.0) == []
     assert refused(converged(), *[0.001] * 9, 1.1) == [9]
     assert refused(converged(), *[0.001] * 3, *[5.0] * 7) == []
+
+
+def test_one_round_alone_does_not_raise_what_is_let_pass() -> None:
+    guard = converged()
+    for lengths in ((0.001, 9.0, 9.5), *[(0.001,) * 3] * 4):
+        assert refused(guard, *lengths) == []
+        _, guard = guard.judge(dict(enumerate(lengths)), EQUAL)
+    assert refused(guard, *[0.001] * 9, 1.1) == [9]
 
 
 def test_most_of_a_round_are_not_refused_for_long() -> None:
@@ -95,7 +103,7 @@ def test_it_goes_on_from_what_a_checkpoint_kept(known: bool) -> None:
     facts = guard.facts if known else {"recent": guard.facts["recent"]}
     back = LengthGuard().going_on(facts)
     assert (back == guard) == known
-    assert back.highest == (1.0 if known else 0.001)
+    assert back.highest == (1.0 if known else 0.0)
 
 
 def test_a_majority_that_sends_back_what_it_got_does_not_outlaw_the_others() -> None:

@@ -6,7 +6,7 @@ keeps the previous round's; they are used in turn and never copied.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,7 +92,7 @@ class Aggregator:
     def begin(self) -> None:
         """A return to before the first round: no model, a fresh state."""
         self.state, self.record = self.rule.init(), None
-        self.guard = replace(self.guard, recent=())
+        self.guard = LengthGuard(self.guard.limit)
 
     @property
     def bytes(self) -> int:

@@ -29,7 +29,8 @@ class Pace:
         rounds: t, how many there were.
         total: the sum of their squared lengths.
         recent: the running mean of those.
-        highest: the largest median so far of the lengths of a round's client updates.
+        highest: the largest median so far of the lengths of a round's client updates, which one
+            round alone can at most double.
     """
 
     rounds: int = 0
@@ -44,7 +45,8 @@ class Pace:
 
     def beside(self, median: float) -> "Pace":
         """The pace that knows of one more round's client updates, of that median length."""
-        return replace(self, highest=max(self.highest, median))
+        most = 2.0 * self.highest if self.highest else median
+        return replace(self, highest=max(self.highest, min(median, most)))
 
     @property
     def haste(self) -> float:

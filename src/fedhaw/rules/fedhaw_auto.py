@@ -44,9 +44,7 @@ numbers but P of them are ratios of lengths and cosines.
   (`trust.opposed`) has weight 0 at once. Nor is anything replayed of who was refused.
 - Of more than REMEMBERED clients in a round nobody is judged.
 - Until a verdict is reached, which takes rounds, nobody shouts: an update more than LONG times as
-  long as the round's median, or more for a client with more data, counts as one of that length;
-  but none that is shorter than the longest median so far: who still learns something when all
-  others have little left to learn is not shouting.
+  long as the round's median, or more for a client with more data, counts as one of that length.
 
 theta starts at 0 and gamma at 0; round 0 is FedAvg. The steps of both are in `auto_coefficients`,
 m_k in `auto_replay`. docs/rules/fedhaw-auto.md shows what the rule does.
@@ -131,10 +129,11 @@ class FedHAWAuto:
         shares = Shares(float(s[current.received].sum()), float(s[current.in_time].sum()))
         factors, opponents = np.ones(len(s)), Opponents([], [])
         if self.without != "trust":
-            usual = _median_length(current, squares)
-            state = replace(state, pace=state.pace.beside(usual))
-            if usual:
-                factors = _shortening(current, squares, max(usual, state.pace.highest / LONG))
+            moved = current.received & (squares > 0) & (s > 0)
+            if np.count_nonzero(moved) >= MAJORITY and np.isfinite(squares).all():
+                usual = float(np.median(np.sqrt(squares[moved])))
+                state = replace(state, pace=state.pace.beside(usual))
+                factors = _shortening(current, squares, moved, usual)
             if angles is not None:
                 opponents = _opponents(state, current, angles, s)
         if opponents.updates:
@@ -207,23 +206,9 @@ def _weights(state: FedHAWAutoState, current: Round) -> Vector:
     return trusted / trusted.sum() if trusted.any() else trusted
 
 
-def _median_length(current: Round, squares: Vector) -> float:
-    """The usual length of the round's updates; 0 where too few say, or one cannot be measured."""
-    lengths = np.sqrt(squares)
-    moved = lengths[_moved(current, lengths)]
-    return float(np.median(moved)) if len(moved) >= MAJORITY and np.isfinite(lengths).all() else 0.0
-
-
-def _moved(current: Round, lengths: Vector) -> Vector:
-    """(K,) whose update arrived, and is one, with data behind it."""
-    moved: Vector = current.received & (lengths > 0) & (current.shares > 0)
-    return moved
-
-
-def _shortening(current: Round, squares: Vector, usual: float) -> Vector:
+def _shortening(current: Round, squares: Vector, moved: Array, usual: float) -> Vector:
     """(K,) factors that bring updates which are far too long to the usual length; 1 for others."""
     lengths, examples = np.sqrt(squares), current.shares
-    moved = _moved(current, lengths)
     # A client with more data takes more steps and may go further (`lengths`).
     more_data = examples / np.median(examples[moved])
     allowed = usual * np.clip(LONG + more_data - 1.0, LONG, LONG * LIMIT)
@@ -234,7 +219,8 @@ def _shortening(current: Round, squares: Vector, usual: float) -> Vector:
 def _opponents(state: FedHAWAutoState, current: Round, angles: Angles, s: Vector) -> Opponents:
     """The updates that are against all others of the round."""
     here = np.flatnonzero(current.in_time & (s > 0) & (np.diag(angles.gram) > 0))
-    most = min(len(s) // 3 - len(state.distrusted), len(here) // 3)
+    apart = len(set(state.distrusted) & set(current.clients))
+    most = min(len(s) // 3 - apart, len(here) // 3)
     found = opposed(
         angles.gram[np.ix_(here, here)], s[here], _growth(angles)[here], most, state.pace.highest
     )

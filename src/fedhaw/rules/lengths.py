@@ -6,10 +6,10 @@ model. No rule can mend that afterwards, so such an upload is refused before a r
 Delta_k = w_k - w, over the uploads that arrived,
 
     recent    = median of the medians of recent rounds
-    highest   = the largest median of a round so far
-    usual     = max(recent, min(median_j |Delta_j|, highest), highest / limit)
+    highest   = the largest of these so far
+    usual     = max(recent, min(median_j |Delta_j|, highest))
     allowed_k = min(limit + max(1, N_k / median_j N_j) - 1, limit^2) usual
-    refused   : |Delta_k| > allowed_k
+    refused   : |Delta_k| > max(allowed_k, highest)
 
 A client with more data takes more steps and may go further, by as much as it has more. How much it
 has is its own word on Flower, and gives it weight, too: so it may not go `limit` times as far as
@@ -61,7 +61,7 @@ class LengthGuard:
     Attributes:
         limit: how many times as long as usual an update may be; 0 refuses none.
         recent: the medians of the lengths in recent rounds, the latest last.
-        highest: the largest median so far of a round with a majority.
+        highest: the largest median of MEMORY of these so far; one round alone does not raise it.
     """
 
     limit: float = LIMIT
@@ -95,7 +95,7 @@ class LengthGuard:
             allowed = min(self.limit + more_data - 1.0, self.limit**2)
             if length == math.inf:
                 refused[client] = "the update is not finite, or too long to be measured"
-            elif usual is not None and length > allowed * usual:
+            elif usual is not None and length > max(allowed * usual, self.highest):
                 refused[client] = f"the update is {length / usual:.2g} times as long as usual"
         taken = [length for client, length in lengths.items() if client not in refused]
         return refused, self._after(_measured(taken), len(refused))
@@ -106,8 +106,8 @@ class LengthGuard:
         median = median_low(present) if len(present) >= MAJORITY else 0.0
         if not self.recent:
             return median or None
-        known = max(self.highest, max(self.recent))
-        return max(median_low(self.recent), min(median, known), self.highest / self.limit)
+        known = self.highest or max(self.recent)
+        return max(median_low(self.recent), min(median, known))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class LengthGuard:
     def going_on(self, facts: Mapping[str, Any]) -> "LengthGuard":
         """The guard with what a checkpoint kept; earlier ones did not know the highest median."""
         recent = tuple(facts["recent"])
-        return replace(self, recent=recent, highest=facts.get("highest", max(recent, default=0.0)))
+        return replace(self, recent=recent, highest=facts.get("highest", 0.0))
 
     def _after(self, taken: list[float], refused: int) -> "LengthGuard":
         """The guard that knows of a round in which these lengths were taken and some refused."""
@@ -126,9 +126,9 @@ class LengthGuard:
             return replace(self, recent=recent, highest=self.highest if recent else 0.0)
         if not taken:
             return self
-        median = median_low(taken)
-        highest = max(self.highest, median if len(taken) >= MAJORITY else 0.0)
-        return replace(self, recent=(*self.recent, median)[-MEMORY:], highest=highest)
+        recent = (*self.recent, median_low(taken))[-MEMORY:]
+        usual = median_low(recent) if len(recent) == MEMORY else 0.0
+        return replace(self, recent=recent, highest=max(self.highest, usual))
 
 
 def shortened_note(clients: Sequence[Hashable]) -> str | None:

@@ -40,7 +40,8 @@ At most a third of all are outsiders, with at most MINORITY of the data: the few
 the more often they lie close together by chance, and a model that learns from few clients with most
 of the data is wrong about all others, not about these. Who has less than half of the usual data,
 and fewer than ENOUGH samples, is neither judged nor a measure for others: means over so few say
-little of it, and it has little weight.
+little of it, and it has little weight. Opposition, which is seen where harm is done, asks for
+neither.
 
 An outsider stays one until for PROBATION rounds its growth was no further from the middle of the
 others' than they are from each other, and its score not NEAR or more below the least of theirs.
@@ -200,19 +201,21 @@ class Evidence:
         scores, apart = self.scores(), list(self.outsiders)
         judged = self._with_enough_data(scores)
         trusted = [client for client in judged if client not in set(apart)]
-        if len(judged) < JUDGED or not trusted:
+        if not trusted:
             return self
         calm = self._calm(present, scores, trusted)
         apart = [client for client in apart if calm[client] < PROBATION]
         rest = [client for client in judged if client not in set(apart)]
-        total = sum(self.examples[client] for client in scores)
-        likeness, growth, shares = (
+        likeness, growth, examples = (
             np.array([values[client] for client in rest])
             for values in (scores, self.growth, self.examples)
         )
-        most = len(scores) // 3 - len(apart)
-        room = MINORITY * total - sum(self.examples[client] for client in apart)
-        suspects = [rest[k] for k in _beyond_the_gap(likeness, growth, shares, most, room)]
+        most = min(len(scores) // 3 - len(apart), (len(rest) - 1) // 2)
+        room = MINORITY * sum(self.examples[client] for client in scores)
+        room -= sum(self.examples[client] for client in apart)
+        suspects = []
+        if len(judged) >= JUDGED:
+            suspects = [rest[k] for k in _beyond_the_gap(likeness, growth, examples, most, room)]
         if not (len(suspects) == 1 and self._is_near_all(suspects[0], rest)):
             apart += suspects
         outside = set(apart)

@@ -123,8 +123,10 @@ def _of_blocks(w: Array, W: Array, blocks: list[slice]) -> Angles:
         return measured
 
     groups = [blocks[i : i + count] for i in range(0, len(blocks), count)]
-    # Added up in the order of the groups, so that the number of threads does not matter.
-    return _angles(np.sum([to_vector(part) for part in in_order(W, worker, groups)], axis=0), K)
+    # Added up in the order of the groups, so that the number of threads does not matter; and as if
+    # of all columns, for how many are looked at depends on K.
+    sums = np.sum([to_vector(part) for part in in_order(W, worker, groups)], axis=0)
+    return _angles(sums * (int(W.shape[1]) / (len(blocks) * width)), K)
 
 
 def _products(updates: Array, w: Array) -> tuple[Array, ...]:

@@ -46,10 +46,11 @@ def choose(federation: Federation) -> str:
     stackable = algorithm_of(update).stackable and settings["deadline"] is None
     if stackable and steps:
         module = federation.module
-        samples = steps.epochs * int(federation.sizes.sum()) / max(federation.clients, 1)
+        longest = steps.epochs * int(federation.sizes.max(initial=0))
         fast = closed_form_sizes(module, steps.loss) or (
-            samples <= steps.batch and is_chain(module) and steps.loss is cross_entropy
+            longest <= steps.batch and is_chain(module) and steps.loss is cross_entropy
         )
+        samples = steps.epochs * int(federation.sizes.sum()) / max(federation.clients, 1)
         if fast and 3.0 * federation.layout.parameters * samples <= LONG_VISIT:
             return "stacked"
     several = (settings["workers"] or available_cores()) > 1 and federation.clients > 1
