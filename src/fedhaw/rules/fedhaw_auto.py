@@ -45,6 +45,8 @@ numbers but P of them are ratios of lengths and cosines.
 - Of more than REMEMBERED clients in a round nobody is judged.
 - Until a verdict is reached, which takes rounds, nobody shouts: an update more than LONG times as
   long as the round's median, or more for a client with more data, counts as one of that length.
+  The median, or 1 / (LONG LIMIT) of the longest so far: when most clients have learnt all they can,
+  theirs are next to nothing, and whoever still learns something must not count as that.
 
 theta starts at 0 and gamma at 0; round 0 is FedAvg. The steps of both are in `auto_coefficients`,
 m_k in `auto_replay`. docs/rules/fedhaw-auto.md shows what the rule does.
@@ -133,6 +135,7 @@ class FedHAWAuto:
             if np.count_nonzero(moved) >= MAJORITY and np.isfinite(squares).all():
                 usual = float(np.median(np.sqrt(squares[moved])))
                 state = replace(state, pace=state.pace.beside(usual))
+                usual = max(usual, state.pace.highest / (LONG * LIMIT))
                 factors = _shortening(current, squares, moved, usual)
             if angles is not None:
                 opponents = _opponents(state, current, angles, s)

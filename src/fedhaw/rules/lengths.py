@@ -6,7 +6,7 @@ model. No rule can mend that afterwards, so such an upload is refused before a r
 Delta_k = w_k - w, over the uploads that arrived,
 
     recent    = median of the medians of recent rounds
-    highest   = the largest of these so far
+    highest   = the largest so far that the median was in two rounds running
     usual     = max(recent, min(median_j |Delta_j|, highest))
     allowed_k = min(limit + max(1, N_k / median_j N_j) - 1, limit^2) usual
     refused   : |Delta_k| > max(allowed_k, highest)
@@ -61,7 +61,8 @@ class LengthGuard:
     Attributes:
         limit: how many times as long as usual an update may be; 0 refuses none.
         recent: the medians of the lengths in recent rounds, the latest last.
-        highest: the largest median of MEMORY of these so far; one round alone does not raise it.
+        highest: the most that the median was so far in two rounds running; one alone, in which most
+            of a few had diverged, does not raise it.
     """
 
     limit: float = LIMIT
@@ -127,8 +128,8 @@ class LengthGuard:
         if not taken:
             return self
         recent = (*self.recent, median_low(taken))[-MEMORY:]
-        usual = median_low(recent) if len(recent) == MEMORY else 0.0
-        return replace(self, recent=recent, highest=max(self.highest, usual))
+        twice = min(recent[-2:]) if len(recent) > 1 else 0.0
+        return replace(self, recent=recent, highest=max(self.highest, twice))
 
 
 def shortened_note(clients: Sequence[Hashable]) -> str | None:
