@@ -77,7 +77,7 @@ def perceptron_sizes(module: nn.Module) -> tuple[int, ...] | None:
     if len(linear) + len(relus) != len(layers) or len(linear) != len(relus) + 1:
         return None
     parameters = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
-    if len(parameters) != 2 * len(linear) or is_hooked(module):
+    if len(parameters) != 2 * len(linear) or any(_is_hooked(part) for part in module.modules()):
         return None
     return (linear[0].in_features, *(layer.out_features for layer in linear))
 
@@ -86,15 +86,9 @@ def _flattens_images(layer: nn.Module) -> bool:
     return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
 
 
-def is_hooked(module: nn.Module) -> bool:
-    """Whether something else than its layers has a part in what a module computes."""
-    return any(
-        part._forward_hooks
-        or part._forward_pre_hooks
-        or part._backward_hooks
-        or "forward" in vars(part)  # such as `fedhaw.models.precision` puts there
-        for part in module.modules()
-    )
+def _is_hooked(module: nn.Module) -> bool:
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
+    return bool(hooks) or "forward" in vars(module)  # such as `fedhaw.models.precision` puts there
 
 
 def transpose_first_layer(sizes: Sequence[int], model: Tensor, out: Tensor, back: bool) -> None:

@@ -14,14 +14,9 @@ from torch.func import functional_call, grad_and_value, vmap
 from fedhaw.models.flat import prepared
 from fedhaw.models.layout import Layout
 from fedhaw.models.learner import Loss, closed_form_sizes
-from fedhaw.models.perceptron import PerceptronPass, is_hooked
+from fedhaw.models.perceptron import PerceptronPass
 
 State: TypeAlias = dict[str, Tensor]
-
-SIMPLE = (
-    nn.Flatten, nn.Linear, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh,
-)  # fmt: skip
-"""Layers that are known to compute for a batch of models what they compute for one."""
 
 
 class StackPass(Protocol):
@@ -59,12 +54,6 @@ def stack(module: nn.Module, layout: Layout, loss: Loss, device: torch.device) -
     if sizes is None:
         return ModuleStack(module, layout, loss, device)
     return PerceptronStack(sizes)
-
-
-def is_chain(module: nn.Module) -> bool:
-    """Whether a module is a chain of simple layers, so that it is sure that it can be stacked."""
-    simple = type(module) is nn.Sequential and all(type(layer) in SIMPLE for layer in module)
-    return simple and not is_hooked(module)
 
 
 class PerceptronStack:

@@ -35,20 +35,6 @@ def test_auto_stacks_perceptrons_and_spreads_other_modules() -> None:
     assert choose(images) == "processes"
 
 
-def test_auto_stacks_chains_of_simple_layers_that_take_a_single_step() -> None:
-    def chosen(*layers: nn.Module, samples: int = 50, **settings: Any) -> str:
-        module = nn.Sequential(nn.Flatten(), nn.Linear(6, 8), *layers, nn.Linear(8, 4))
-        return choose(federation(module, (6,), samples, batch=64, workers=2, **settings))
-
-    assert chosen(nn.Tanh()) == chosen(nn.Tanh(), samples=64) == "stacked"
-    for longer in ({"samples": 65}, {"epochs": 2}, {"deadline": 1.0}):
-        assert chosen(nn.Tanh(), **longer) == "processes"
-    assert chosen(nn.Tanh(), nn.Dropout()) == "processes", "no two models may share their dice"
-    hooked = nn.Tanh()
-    hooked.register_forward_hook(lambda *_: None)
-    assert chosen(hooked) == "processes"
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "says"),
     [

@@ -2,12 +2,9 @@
 
 from collections.abc import Callable
 
-from torch.nn.functional import cross_entropy
-
 from fedhaw.clients import algorithm_of, steps_of
 from fedhaw.listing import Listing
 from fedhaw.models.learner import closed_form_sizes
-from fedhaw.models.stack import is_chain
 from fedhaw.rules.threads import available_cores
 from fedhaw.simulation.engines import worker_process
 from fedhaw.simulation.engines.base import Engine
@@ -33,25 +30,20 @@ def create(federation: Federation) -> Engine:
 def choose(federation: Federation) -> str:
     """The engine that is probably fastest here; `benchmarks/engines.py` prints how far it is so.
 
-    Perceptrons are stacked, unless each client has much to do by itself, and so are chains of
-    simple layers where a client takes a single step. All others are handed to several cores.
-    Nothing that depends on the moment is measured, and how many cores there are only decides
-    between two engines that compute the same: the last bits of a result are the same each time, in
-    a sweep with one core for each run as well.
+    Perceptrons are stacked, unless each client has much to do by itself. Such clients, and those of
+    any other module, are handed to several cores. Nothing that depends on the moment is measured,
+    and how many cores there are only decides between two engines that compute the same: the last
+    bits of a result are the same each time, in a sweep with one core for each run as well. So one
+    core does not stack other modules either, though for very short visits it would be faster.
     """
     if federation.device.type != "cpu":
         return "sequential"
     update = federation.client_update
     steps, settings = steps_of(update), federation.settings
     stackable = algorithm_of(update).stackable and settings["deadline"] is None
-    if stackable and steps:
-        module = federation.module
-        longest = steps.epochs * int(federation.sizes.max(initial=0))
-        fast = closed_form_sizes(module, steps.loss) or (
-            longest <= steps.batch and is_chain(module) and steps.loss is cross_entropy
-        )
-        samples = steps.epochs * int(federation.sizes.sum()) / max(federation.clients, 1)
-        if fast and 3.0 * federation.layout.parameters * samples <= LONG_VISIT:
+    if stackable and steps and closed_form_sizes(federation.module, steps.loss):
+        samples = int(federation.sizes.sum()) / max(federation.clients, 1)
+        if 3.0 * federation.layout.parameters * samples * steps.epochs <= LONG_VISIT:
             return "stacked"
     several = (settings["workers"] or available_cores()) > 1 and federation.clients > 1
     return "processes" if several and worker_process.SUPPORTED else "sequential"
