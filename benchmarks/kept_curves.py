@@ -83,7 +83,8 @@ class KeptCurves:
                 run = json.loads(line)
                 for name in ("accuracies", "notes"):
                     run[name] = {int(t): value for t, value in run[name].items()}
-                curves[run.pop("run")] = Curve(**run)
+                called = run.pop("run")
+                curves[called] = Curve(**run)
         return cls(path, curves)
 
     def find(self, name: str, rule: object) -> Curve | None:
