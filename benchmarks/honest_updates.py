@@ -96,7 +96,9 @@ def measured(rule: Rule[Any], seeds: int, settings: Mapping[str, Any]) -> list[s
             lengths_seen.append((max(times.values()), max(by_data)))
         return {}, judge(guard, lengths, examples)[1]
 
-    def opposed(gram: Vector, shares: Vector, growth: Vector, most: int) -> trust.Opponents:
+    def opposed(
+        gram: Vector, shares: Vector, growth: Vector, most: int, _: float
+    ) -> trust.Opponents:
         found = trust.opposed(gram, shares, growth, most)  # of any length: see below
         lengths, others = np.sqrt(np.diag(gram)), np.delete(growth, found.updates)
         for update in found.updates:
