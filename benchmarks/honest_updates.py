@@ -5,9 +5,9 @@
 Shown is, for each federation and rule, over 30 rounds or more of each seed, the longest update
 beside what `fedhaw.rules.lengths` calls usual: as it is, and divided by the client's data beside
 the median's, where it has more. And, under FedHAW-auto, of the updates that were against all others
-of their round (`fedhaw.rules.trust.opposed`), the longest beside the round's median, and of those
-that were LONGER, how far their growth lay beyond all others' at most. Nobody is refused while this
-is measured.
+of their round (`fedhaw.rules.opposition`), the longest beside the round's median, and of those that
+were LONGER, how far their growth lay beyond all others' at most. Nobody is refused while
+this is measured.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import numpy as np
 from record import Record
 
 import fedhaw
-from fedhaw.rules import LengthGuard, Rule, fedhaw_auto, trust
+from fedhaw.rules import LengthGuard, Rule, fedhaw_auto, opposition
 from fedhaw.rules.base import Vector
 
 MNIST: dict[str, Any] = {"data": "mnist-5k", "batch": 32}
@@ -98,20 +98,20 @@ def measured(rule: Rule[Any], seeds: int, settings: Mapping[str, Any]) -> list[s
 
     def opposed(
         gram: Vector, shares: Vector, growth: Vector, most: int, _: float
-    ) -> trust.Opponents:
-        found = trust.opposed(gram, shares, growth, most)  # of any length: see below
+    ) -> opposition.Opponents:
+        found = opposition.opposed(gram, shares, growth, most)  # of any length: see below
         lengths, others = np.sqrt(np.diag(gram)), np.delete(growth, found.updates)
         for update in found.updates:
             length, own = float(lengths[update] / np.median(lengths)), growth[update]
             beyond = float(max(others.min() - own, own - others.max()))
             opposed_seen.append((length, beyond if length > longer else -math.inf))
-        return trust.Opponents([], [])
+        return opposition.Opponents([], [])
 
-    longer = trust.LONGER
+    longer = opposition.LONGER
     with (
         mock.patch.object(LengthGuard, "judge", judged),
         mock.patch.object(fedhaw_auto, "opposed", opposed),
-        mock.patch.multiple(trust, LONGER=0.0, FAR_LONGER=0.0),
+        mock.patch.multiple(opposition, LONGER=0.0, FAR_LONGER=0.0),
     ):
         for seed in range(seeds):
             fedhaw.simulate(rule, **{"rounds": 30, "evaluate_every": 30, "seed": seed, **settings})

@@ -9,7 +9,8 @@ import pytest
 import fedhaw
 from fedhaw.rules import Round
 from fedhaw.rules.auto_state import FedHAWAutoState
-from fedhaw.rules.trust import PROBATION, REMEMBERED, ROUNDS, Evidence, opposed
+from fedhaw.rules.opposition import opposed
+from fedhaw.rules.trust import PROBATION, REMEMBERED, ROUNDS, Evidence
 
 K, P = 10, 2000
 BAD = (0, 2, 5)

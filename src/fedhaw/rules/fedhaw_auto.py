@@ -66,6 +66,7 @@ from fedhaw.rules.auto_state import FedHAWAutoState
 from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
 from fedhaw.rules.lengths import LIMIT, MAJORITY, shortened_note
+from fedhaw.rules.opposition import Opponents, opposed
 from fedhaw.rules.passes import (
     Angles,
     combine,
@@ -76,7 +77,7 @@ from fedhaw.rules.passes import (
     stride,
     update_squares,
 )
-from fedhaw.rules.trust import REMEMBERED, Opponents, opposed
+from fedhaw.rules.trust import REMEMBERED
 
 LONG = 6.0
 

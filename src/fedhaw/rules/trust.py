@@ -26,15 +26,9 @@ must not lift itself. But it acquits: a single client whose updates are nearer t
 ALIKE, and than most of theirs are, has data that fit the others', whatever its growth. Only a
 single one, for several could be near each other.
 
-**Opposition.** Twenty rounds are long where updates are reversed or labels flipped: a few of those
-harm a model. But as soon as they do, all others pull it back, and that shows in a single round: one
-update, or a few that may be each other's like, are at an obtuse angle to every other, by more than
-OPPOSED to their mean, while each of the others has its like, nearer than ALIKE. That alone an
-honest client which alone holds a class may do, too. Its update then is not long, nor its growth
-unlike the others'. So an update that is LONGER than the median, and its growth beyond all others'
-by GAP, does not count in its round, nor does one that is FAR_LONGER (`opposed`). A client of the
-first sort that is found again before long is an outsider. Once is not enough: when nearly all is
-learnt, whoever still learns something is long and against the others in one round of hundreds.
+**Opposition** in a single round (`opposition.py`) is evidence, too: who is found against all others
+again before long is an outsider. Once is not enough: when nearly all is learnt, whoever still
+learns something is long and against the others in one round of hundreds.
 
 At most a third of all are outsiders, with at most MINORITY of the data: the fewer the others are,
 the more often they lie close together by chance, and a model that learns from few clients with most
@@ -50,7 +44,6 @@ Cosines know no unit: nothing here depends on the model's, the loss's or the cli
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -60,9 +53,8 @@ MARGIN, GAP, CLEAR = 0.015, 0.02, 1.0
 """In cosines, in cosines, and times the others' spread; see docs/rules/fedhaw-auto.md for how far
 honest clients stay from these, and bad ones go beyond them."""
 
-OPPOSED, ALIKE, LONGER, FAR_LONGER = 0.3, 0.05, 1.25, 3.0
-"""In cosines, in cosines, and twice times the median length; benchmarks/honest_updates.py shows how
-far honest clients stay from these."""
+ALIKE = 0.05
+"""In cosines: what updates of data that fit each other have in common, and more."""
 
 AGAIN, FADING = 0.3, 0.9
 """What of an opposition must be left at the next one, and what of it is left after a round: the two
@@ -257,71 +249,6 @@ class Evidence:
         sorted_matrix = np.zeros((len(order), len(order)))
         sorted_matrix[np.ix_(new, new)] = matrix[np.ix_(old, old)]
         return sorted_matrix
-
-
-class Opponents(NamedTuple):
-    """Updates that are against all others of their round.
-
-    Attributes:
-        updates: which.
-        apart: those of them whose clients are outsiders when it happens again.
-    """
-
-    updates: list[int]
-    apart: list[int]
-
-
-def opposed(
-    gram: Vector, shares: Vector, growth: Vector, most: int, highest: float = 0.0
-) -> Opponents:
-    """The updates of a round, `most` at most, that are against all others.
-
-    Args:
-        gram: (K, K) the inner products of the updates, none of which has length 0.
-        shares: (K,) of the data behind them.
-        growth: (K,) their cosines with the global model.
-        most: how many there can be.
-        highest: the longest that was usual in any round.
-    """
-    nobody = Opponents([], [])
-    lengths = np.sqrt(np.diag(gram))
-    cosines = gram / np.outer(lengths, lengths)
-    few = _at_obtuse_angles(cosines, most) if len(gram) >= JUDGED else []
-    if not few:
-        return nobody
-    others = np.setdiff1d(np.arange(len(gram)), few)
-    among, usual = np.ix_(others, others), float(np.median(lengths))
-    np.fill_diagonal(cosines, -1.0)
-    if cosines[among].max(axis=1).min() <= ALIKE:
-        return nobody
-    weights = shares[others] * np.minimum(1.0, usual / lengths[others])
-    mean = np.sqrt(weights @ gram[among] @ weights)
-    against = gram[few][:, others] @ weights < -OPPOSED * lengths[few] * mean
-    beyond = np.maximum(growth[others].min() - growth[few], growth[few] - growth[others].max())
-    beside = max(usual, highest / 2)
-    long = lengths[few] > np.where(beyond > GAP, LONGER, FAR_LONGER) * beside
-    if not (against & long).all():  # two honest clients that share a class may be near each other
-        return nobody
-    return Opponents(few, [k for k, wrong in zip(few, beyond > GAP, strict=True) if wrong])
-
-
-def _at_obtuse_angles(cosines: Vector, most: int) -> list[int]:
-    """The smallest groups, of `most` in all, of which nobody is near anybody outside the group."""
-    near, alone = cosines >= 0, np.ones(len(cosines), dtype=bool)
-    np.fill_diagonal(near, True)  # also where an update is too long for its square
-    groups = []
-    while alone.any():
-        group = near[alone.argmax()]
-        while (wider := near[group].any(axis=0)).sum() > group.sum():
-            group = wider
-        groups.append(np.flatnonzero(group).tolist())
-        alone &= ~group
-    few: list[int] = []
-    for group_of_few in sorted(groups, key=len):
-        if len(few) + len(group_of_few) > most:
-            break
-        few += group_of_few
-    return few
 
 
 def _beyond_the_gap(
