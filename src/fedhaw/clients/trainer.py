@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedhaw.clients.algorithm import ClientResult, ClientRound, Start, Trained, Vectors
 from fedhaw.clients.optimiser import Optimiser
-from fedhaw.clients.randomness import client_seed
+from fedhaw.clients.randomness import client_seed, seed_all_draws
 from fedhaw.clients.registry import ClientUpdate, algorithm_of, steps_of
 from fedhaw.clients.update import LocalUpdate
 from fedhaw.models import Loss
@@ -88,7 +88,7 @@ class Trainer:
             call writes over.
         """
         seed = client_seed(self._seed, client, round_index)
-        torch.manual_seed(seed)  # for dropout and whatever else draws from the global generator
+        seed_all_draws(seed, self._device)
         generator = torch.Generator().manual_seed(seed)
         given = ClientRound(
             clients=(client,),
@@ -106,8 +106,9 @@ class Trainer:
             template=self._module,
         )
         result = self._algorithm.train(given)
-        if type(self._algorithm) is not LocalUpdate:
-            check_result(result, self.start, global_model)
+        if type(self._algorithm) is LocalUpdate:
+            return result
+        check_result(result, self.start, global_model)
         return replace(result, loss=_as_loss(result.loss))
 
     def _prepare(self, steps: LocalUpdate) -> None:

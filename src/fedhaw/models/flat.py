@@ -5,6 +5,7 @@ model are single operations on P numbers, whatever the module looks like inside.
 """
 
 import copy
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ class FlatModule:
         self.module = prepared(module, layout).to(device)
         self._channels_last = prefers_channels_last(module)
         self.vector = layout.flatten(self.module)
+        self._laid = list(self._places())
         self._lay_over_the_vector()
         # What does not travel must not carry anything from one client to the next either.
         travelling = {entry.name for entry in layout.entries}
@@ -53,20 +55,23 @@ class FlatModule:
         """(P,) the present model, `vector`."""
         return self.vector
 
+    def _places(self) -> Iterator[tuple[nn.Module, str, Tensor]]:
+        """Each parameter and travelling buffer: its submodule, its name there, its window."""
+        for path, window in self.layout.views(self.vector).items():
+            owner, _, name = path.rpartition(".")
+            yield self.module.get_submodule(owner), name, window
+
     def _lay_over_the_vector(self) -> None:
         """Parameters and travelling buffers, pointed at their places in the vector.
 
         Done anew for every client: a user's code may have put other tensors in their place.
         """
-        views = self.layout.views(self.vector)
-        parameters = dict(self.module.named_parameters())
-        for entry in self.layout.entries:
-            parameter = parameters.get(entry.name)
+        for owner, name, window in self._laid:
+            parameter = owner._parameters.get(name)
             if parameter is None:
-                path, _, name = entry.name.rpartition(".")
-                setattr(self.module.get_submodule(path), name, views[entry.name])
+                setattr(owner, name, window)
             else:
-                parameter.data = views[entry.name]
+                parameter.data = window
                 parameter.grad = None
 
 

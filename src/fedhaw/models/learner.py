@@ -80,6 +80,7 @@ class ModuleLearner:
     ) -> None:
         keep_freed_memory()
         self._flat = FlatModule(module, layout, device)
+        self._parts = tuple(self._flat.module.modules())
         self._loss = loss
         self.parameters = self._flat.vector[: layout.parameters]
         self.gradient = torch.zeros_like(self.parameters)
@@ -87,7 +88,10 @@ class ModuleLearner:
         entries = [entry for entry in layout.entries if entry.name in named]
         self._leaves = tuple(named[entry.name] for entry in entries)
         self._one = torch.ones((), device=device)
-        self._gradients = [self.gradient[e.start : e.stop].view(e.shape) for e in entries]
+        self._values, self._gradients = (
+            [vector[e.start : e.stop].view(e.shape) for e in entries]
+            for vector in (self.parameters, self.gradient)
+        )
 
     @property
     def module(self) -> nn.Module:
@@ -97,13 +101,13 @@ class ModuleLearner:
     def start(self, model: Tensor) -> None:
         """A new start from `model`, (P,), in training mode."""
         self._flat.start(model)
-        self._flat.module.train()
+        if not all(part.training for part in self._parts):  # a look costs less than setting it
+            self._flat.module.train()
 
     def arranged(self, vector: Tensor) -> Tensor:
         """The same as in `Learner`."""
         return vector
 
-    @torch.no_grad()
     def backward(self, x: Tensor, y: Tensor) -> Tensor:
         """The same as in `Learner`."""
         loss, gradients = self._differentiate(x, y)
@@ -111,14 +115,11 @@ class ModuleLearner:
             place.zero_() if gradient is None else place.copy_(gradient)
         return loss
 
-    @torch.no_grad()
     def descend(self, x: Tensor, y: Tensor, eta: float) -> Tensor:
         """The same as in `Learner`."""
         loss, gradients = self._differentiate(x, y)
-        moved = [
-            (leaf, g) for leaf, g in zip(self._leaves, gradients, strict=True) if g is not None
-        ]
-        torch._foreach_add_([leaf for leaf, _ in moved], [g for _, g in moved], alpha=-eta)
+        moved = [(w, g) for w, g in zip(self._values, gradients, strict=True) if g is not None]
+        torch._foreach_add_([w for w, _ in moved], [g for _, g in moved], alpha=-eta)
         return loss
 
     def _differentiate(self, x: Tensor, y: Tensor) -> tuple[Tensor, Sequence[Tensor | None]]:
@@ -131,7 +132,7 @@ class ModuleLearner:
             gradients: Sequence[Tensor | None] = _ENGINE.run_backward(
                 (loss,), (self._one,), False, False, self._leaves, True, accumulate_grad=False
             )
-        return loss.reshape(1) * len(y), gradients
+        return loss.detach().reshape(1) * len(y), gradients
 
     def model(self) -> Tensor:
         """The same as in `Learner`."""

@@ -29,5 +29,9 @@ def same_exception(failures: Sequence[str | None]) -> str | None:
 
 def unusable(loss: float, *sent: Tensor) -> str | None:
     """Why a trained model, and what is sent up beside it, must not be used; None when it may."""
-    finite = math.isfinite(loss) and all(bool(vector.isfinite().all()) for vector in sent)
-    return None if finite else NOT_FINITE
+    return None if math.isfinite(loss) and all(map(_all_finite, sent)) else NOT_FINITE
+
+
+def _all_finite(vector: Tensor) -> bool:
+    """Whether every number is finite: so if their sum is, and that is a tenth of the work."""
+    return math.isfinite(vector.sum()) or bool(vector.isfinite().all())
