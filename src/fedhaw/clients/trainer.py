@@ -138,8 +138,8 @@ class Trainer:
         sizes = batch_sizes(len(rows), steps.batch, join_lone=self._join_lone)
         for _ in range(steps.epochs):
             order = rows[torch.randperm(len(rows), generator=generator).to(rows.device)]
-            labels = torch.split(self._y[order], sizes)
-            for chosen, y in zip(torch.split(order, sizes), labels, strict=True):
+            labels = torch.split_with_sizes(self._y[order], sizes)
+            for chosen, y in zip(torch.split_with_sizes(order, sizes), labels, strict=True):
                 x = torch.index_select(self._x, 0, chosen, out=self._batch[: len(y)])
                 losses.append(step(x, y))
         total = float(torch.cat(losses).sum(dtype=torch.float64))
