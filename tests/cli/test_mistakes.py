@@ -25,7 +25,7 @@ MISTAKES = [
     (["compare", "--rules", "fedhav"], "There is no rule 'fedhav'; did you mean fedhaw?"),
     (["compare", "--rules", "fedavg,fedavg"], "The rule fedavg is named twice"),
     (["compare", "--rules", ","], "There is no rule to compare"),
-    (["compare", "--seeds", "0"], "--seeds is '0'; it must be from 1 to 1000"),
+    (["compare", "--seeds", "0"], "(for the one seed 0: --seeds 0,)"),
     (["compare", "--seeds", "a"], "--seeds is 'a'; it must be how many"),
     (["compare", "--seeds", "1,1"], "each one once"),
     (["compare", "--seeds", "4294967296,"], "--seeds is 4294967296; it must be a whole number"),

@@ -118,7 +118,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in parts)
     if not 1 <= int(parts[0]) <= 1000:
         raise RecipeError(
-            f"--seeds is {shown(text)}; it must be from 1 to 1000, or a list of seeds."
+            f"--seeds is {shown(text)}; it must be from 1 to 1000, or a list such as 0,4,5 "
+            f"(for the one seed {int(parts[0])}: --seeds {int(parts[0])},)."
         )
     return tuple(range(int(parts[0])))
 
