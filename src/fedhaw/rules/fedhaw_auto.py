@@ -41,7 +41,7 @@ numbers but P of them are ratios of lengths and cosines.
   which took stale updates for agreement, went too far (docs/simulation.md), so `timely`.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
   replayed, and v, in which it still is, starts afresh. One whose update is against all others
-  (`trust.opposed`) has weight 0 at once. Nor is anything replayed of who was refused.
+  (`opposition`) has weight 0 at once. Nor is anything replayed of who was refused.
 - Of more than REMEMBERED clients in a round nobody is judged.
 - Until a verdict is reached, which takes rounds, nobody shouts: an update more than LONG times as
   long as the round's median, or more for a client with more data, counts as one of that length.

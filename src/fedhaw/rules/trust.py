@@ -58,7 +58,7 @@ ALIKE = 0.05
 
 AGAIN, FADING = 0.3, 0.9
 """What of an opposition must be left at the next one, and what of it is left after a round: the two
-are at most eleven rounds apart. Honest clients' are fifty and more (Adam 0.001, D_alpha 1)."""
+are at most eleven rounds apart. Honest clients' are 25 and more (Adam 0.001, D_alpha 1)."""
 
 NEAR = 0.03
 """In cosines: what a running mean of ten rounds may be off by."""
