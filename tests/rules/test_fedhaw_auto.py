@@ -13,6 +13,7 @@ from fedhaw.rules import Round
 from fedhaw.rules.auto_coefficients import (
     GAIN,
     LEAK,
+    LEAST_STEP,
     MEMORY,
     MOMENTUM_LIMIT,
     OFFSET,
@@ -88,7 +89,7 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float, tard
     steps, received = updates(seed, 8, size, common), losses(seed, 8)
     late = lates(seed, received, tardy)
     p = EXAMPLES / EXAMPLES.sum()
-    gamma, scaling, theta, beta, mean = 0.0, 0.0, 0.0, 0.0, 0.0
+    gamma, scaling, theta, beta, mean, step = 0.0, 0.0, 0.0, 0.0, 0.0, 1.0
     squares: list[float] = []
     last, v, start = np.zeros((K, P)), None, 0.0
     mine = w
@@ -114,12 +115,13 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float, tard
             far = (1 - abs(agreement)) * float(np.linalg.norm(fresh)) / (share * reach)
             hasty = (1 - abs(agreement)) * (1 - MOMENTUM_LIMIT) * haste(squares)
             beta = max(0.0, min(aim, 1 - far, 1 - hasty))
+            step = max(LEAST_STEP, 1 / max(1.0, hasty))
             v = beta * v + delta
             growth = cosine(delta, mine)
             total = scaling + LEAK * gamma + GAIN * max(0.0, 1 - 2 * abs(growth)) * growth
             gamma = float(np.clip(total, -SCALING_LIMIT, SCALING_LIMIT)) - scaling
             scaling += gamma
-        mine = np.exp(gamma) * (mine + v)
+        mine = np.exp(gamma) * (mine + step * v)
         assert state.gamma == pytest.approx(gamma, rel=1e-9, abs=1e-12)
         assert state.momentum == pytest.approx(beta, rel=1e-9, abs=1e-12)
         np.testing.assert_allclose(model, mine, rtol=1e-9, atol=1e-12)
@@ -237,6 +239,20 @@ def test_momentum_ends_where_updates_do_not_shorten(shortening: float) -> None:
         assert np.median(momenta) > 0.8
     else:
         assert np.median(momenta) == pytest.approx(1 - 0.1 * 280 / PATIENCE, abs=0.12)
+
+
+@pytest.mark.parametrize(("rounds", "expected"), [(400, 1.0), (1000, 0.5), (2800, LEAST_STEP)])
+def test_steps_get_shorter_than_fedavgs_to_a_quarter(rounds: int, expected: float) -> None:
+    """10 / h = 10 * 50 / t, where updates are as long in every round and point nowhere."""
+    w, steps = np.ones(P), 1e-3 * updates(0, rounds, size=1.0)
+    path = play(w, steps, np.ones((rounds, K), bool))
+    models, states = zip(*path, strict=True)
+    ratios = [
+        np.linalg.norm(after / np.exp(state.gamma) - before) / np.linalg.norm(state.velocity)
+        for before, after, state in zip(models[-41:], models[-40:], states[-40:], strict=False)
+    ]
+    assert np.median(ratios) == pytest.approx(expected, abs=0.1)
+    assert min(ratios) >= LEAST_STEP - 1e-9
 
 
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=60))

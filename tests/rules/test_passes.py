@@ -287,9 +287,9 @@ def test_stride_is_momentum_and_scaling() -> None:
     random = np.random.default_rng(0)
     w, before, delta = random.standard_normal((3, 300))
     expected = 0.9 * before + delta
-    velocity, model = passes.stride(w, before, delta, 0.9, 1.1)
+    velocity, model = passes.stride(w, before, delta, 0.9, 0.5, 1.1)
     np.testing.assert_allclose(velocity, expected)
-    np.testing.assert_allclose(model, 1.1 * (w + expected))
+    np.testing.assert_allclose(model, 1.1 * (w + 0.5 * expected))
 
 
 @settings(max_examples=50, deadline=None)

@@ -19,6 +19,7 @@ RADIUS = 0.07
 GAIN = 0.25
 LEAK = 0.7
 SCALING_LIMIT = math.log(2.0)
+LEAST_STEP = 0.25
 ROUNDING = 4.0
 
 Part = Literal["replay", "momentum", "gamma", "trust"]
@@ -42,6 +43,7 @@ class Coefficients:
     agreement: float
     pace: Pace
     start: float
+    step: float = 1.0
 
 
 def coefficients(
@@ -63,6 +65,7 @@ def coefficients(
     # Less than this is what rounding left of equal models, and points nowhere.
     noise = ROUNDING * epsilon * length
     gamma, theta, momentum, agreement = LEAK * state.gamma, state.theta, 0.0, state.agreement
+    step = 1.0
     if state.velocity is not None and min(fresh, before) > noise:
         A = float(inner[1, 2]) / (fresh * before)
         agreement = MEMORY * agreement + (1.0 - MEMORY) * A
@@ -72,17 +75,19 @@ def coefficients(
         aimed = timely * share ** _staleness(agreement) / (1.0 + math.exp(-theta))
         reach = share * RADIUS * (state.start or length)
         far = fresh / reach if reach > 0 else 1.0  # a model of zeros has no length to compare with
-        within = 1.0 - (1.0 - abs(A)) * max(far, (1.0 - MOMENTUM_LIMIT) * pace.haste)
-        momentum = max(0.0, min(aimed, within))
+        aside = 1.0 - abs(A)
+        hurry = aside * ((1.0 - MOMENTUM_LIMIT) * pace.haste)
+        momentum = max(0.0, min(aimed, 1.0 - max(aside * far, hurry)))
+        step = max(LEAST_STEP, 1.0 / max(1.0, hurry))
     if without == "momentum":
-        momentum = 0.0
+        momentum, step = 0.0, 1.0
     if delta > noise and length > 0:
         growth = float(inner[3, 0]) / (delta * length)
         gamma += GAIN * max(0.0, 1.0 - 2.0 * abs(growth)) * growth
     gamma = min(max(gamma, -SCALING_LIMIT - state.scaling), SCALING_LIMIT - state.scaling)
     if without == "gamma":
         gamma = 0.0
-    return Coefficients(gamma, theta, momentum, agreement, pace, state.start)
+    return Coefficients(gamma, theta, momentum, agreement, pace, state.start, step)
 
 
 def _staleness(agreement: float) -> float:

@@ -8,8 +8,9 @@ shorten; a server that goes ten times as far makes their noise ten times as larg
     f^2 = the same lately, as a running mean
 
 the haste h = (f^2 / q^2) t / PATIENCE grows with time unless the updates shorten. The reach of
-momentum, 1 / (1 - beta), is at most 10 / h, more where updates agree or turn back: steps fall like
-1/t, as stochastic gradients of constant noise ask for, until they are FedAvg's.
+momentum, 1 / (1 - beta), is at most 10 / h, more where updates agree or turn back; where that is
+below 1 there is no momentum, and the step is as short as that. So steps fall like 1/t, as
+stochastic gradients of constant noise ask for.
 """
 
 from dataclasses import dataclass, replace

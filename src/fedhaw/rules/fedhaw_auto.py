@@ -13,7 +13,7 @@
     v       = beta v(t-1) + d
     c       = cos(d, w)
     gamma'  = LEAK gamma + GAIN max(0, 1 - 2 |c|) c  its sum within +-SCALING_LIMIT
-    w(t+1)  = exp(gamma') (w + v)
+    w(t+1)  = exp(gamma') (w + step v)               step = 10 / (h (1 - |A|)), LEAST_STEP to 1
 
 Of this the letter's are exp(gamma), the scaling of the whole model, and the idea that a coefficient
 steps along its hypergradient, for which the clients' own updates stand in: dw(t)/dbeta points along
@@ -34,7 +34,8 @@ numbers but P of them are ratios of lengths and cosines.
   every round it stays away. So one update counts five times at the most: clients that move to
   their own optimum in a round would be carried far beyond it otherwise.
 - h: haste, which grows with time where updates do not shorten. Momentum would keep the noise of
-  such clients ten times as large for ever; so it ends, and the rule goes over to FedAvg's steps.
+  such clients ten times as large for ever; so it ends, and steps get shorter than FedAvg's then.
+  Not without end: what is to be learnt may change.
 - share: a replayed update is stale; the less arrives, the less of it may add up, unless updates
   agree: then there is a long way to go, and what is stale points there too. An update that comes
   late is as stale and counts as a replayed one does. But it is there more often: momentum,
@@ -99,7 +100,7 @@ class FedHAWAuto:
         "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
     )
 
-    version: ClassVar[int] = 6
+    version: ClassVar[int] = 7
 
     def __post_init__(self) -> None:
         if self.without is not None and self.without not in PARTS:
@@ -164,7 +165,8 @@ class FedHAWAuto:
         else:
             epsilon = float(namespace(w).finfo(w.dtype).eps)
             learnt = coefficients(state, inner, shares, epsilon, self.without)
-        velocity, model = stride(w, before, delta, learnt.momentum, math.exp(learnt.gamma))
+        scale = math.exp(learnt.gamma)
+        velocity, model = stride(w, before, delta, learnt.momentum, learnt.step, scale)
         evidence, note = state.evidence, None
         if held:
             checked(model, current)

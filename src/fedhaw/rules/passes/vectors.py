@@ -60,8 +60,10 @@ def blend(a: float, x: Array, b: float, y: Array) -> Array:
     return sums
 
 
-def stride(w: Array, before: Array, delta: Array, beta: float, scale: float) -> tuple[Array, Array]:
-    """(P,) the velocity v = beta before + delta, written over delta, and (P,) scale w + scale v.
+def stride(
+    w: Array, before: Array, delta: Array, beta: float, step: float, scale: float
+) -> tuple[Array, Array]:
+    """(P,) the velocity v = beta before + delta, written over delta, and (P,) scale (w + step v).
 
     In one read of every vector, by all cores.
     """
@@ -73,7 +75,7 @@ def stride(w: Array, before: Array, delta: Array, beta: float, scale: float) -> 
         if beta:
             velocity += beta * before[block]
         into[block] = scale * w[block]
-        into[block] += scale * velocity
+        into[block] += scale * step * velocity
 
     each(w, part, vector_blocks(w))
     return delta, model
