@@ -41,6 +41,7 @@ from federations import (
     DEFAULT,
     GRIDS,
     HORIZONS,
+    MISUSED,
     SEEDS,
     WITH_PROXY,
     Cell,
@@ -147,7 +148,7 @@ def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> 
             for name, runs, remarks in rows
         ],
     )
-    proper = _chosen(scores, lambda title: title not in BRIEF)
+    proper = _chosen(scores, lambda title: title not in {*BRIEF, MISUSED})
     where: dict[str, standings.Scores] = {"all": proper}
     if evidence.table != "trust":
         lossy = {c.name for c in cells if "uplink" in c.settings}
