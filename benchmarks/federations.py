@@ -173,8 +173,9 @@ def long(small: bool) -> Iterator[Cell]:
         chosen = {title: rules[title] for title in list(rules)[:4]}
         if settings.get("client_update") == "adam":  # the letter's rates for it are far smaller
             chosen[MISUSED] = chosen["letter's FedHAW"]
-            rates = {"eta_gamma": 1e-7, "eta_lambda": 1e-5}
-            chosen["letter's FedHAW"] = fedhaw.FedHAW(eta=settings["eta"], **rates)
+            chosen["letter's FedHAW"] = fedhaw.FedHAW(
+                eta=settings["eta"], eta_gamma=1e-7, eta_lambda=1e-5
+            )
         label = f"{name}, alpha {alpha:g}{loss}"
         yield Cell(label, "mnist-5k", 1000, settings | uplink | {"alpha": alpha}, chosen)
 
