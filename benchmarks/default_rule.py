@@ -2,7 +2,7 @@
 
     python benchmarks/default_rule.py kinds long trust unseen [--scale small] [--jobs N]
         [--out FOLDER] [--only TEXT] [--seeds N] [--rules TITLES] [--wisdm FILE] [--dogs FOLDER]
-        [--unseen FOLDER] [--show] [--save]
+        [--cifar10 FOLDER] [--unseen FOLDER] [--show] [--save]
 
 - kinds: federations of many kinds, without and with four sorts of losses: 200 rounds, of which the
   first 40 are a table of their own, with the ablations of the default, the grids of rules that have
@@ -241,6 +241,7 @@ def main() -> None:
     parser.add_argument("--rules", default="", help="titles with commas between; default: all")
     parser.add_argument("--wisdm", default=None, help="wisdm.npz, for the table kinds")
     parser.add_argument("--dogs", default=None, help="folder of Dogs' features, for the same")
+    parser.add_argument("--cifar10", default=None, help="folder of CIFAR-10, for the same")
     parser.add_argument("--unseen", type=Path, help="folder of .npz files, for that table")
     parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument("--save", action="store_true", help="write tables and curves to results/")
@@ -250,7 +251,7 @@ def main() -> None:
     if "unseen" in args.tables and not args.unseen:
         parser.error("the table unseen needs --unseen FOLDER")
     makers = {
-        "kinds": lambda: kinds(args.wisdm, args.dogs), "long": lambda: long(small),
+        "kinds": lambda: kinds(args.wisdm, args.dogs, args.cifar10), "long": lambda: long(small),
         "trust": lambda: trust(small), "unseen": lambda: unseen(args.unseen),
     }  # fmt: skip
     tables = {}

@@ -82,6 +82,7 @@ LONG: dict[str, dict[str, Any]] = {
 }
 SMALL_LONG = ("SGD 0.1", "SGD 0.01", "SGD 0.001", "Adam 0.001")
 DOGS: dict[str, Any] = SGD | {"model": "logistic", "eta": 0.01}
+CNN: dict[str, Any] = SGD | {"model": "cnn", "eta": 0.05, "train_samples": 2000}
 SEEDS = {"full": 3, "small": 2}
 HORIZONS = {"kinds": (40, 200), "long": (40, 200, 1000), "trust": (60,), "unseen": (40, 200)}
 LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
@@ -150,7 +151,7 @@ def with_proxy_data(federation: Federation) -> Rule[Any]:
     return fedhaw.FedLAW(federation.proxy_losses())
 
 
-def kinds(wisdm: str | None, dogs: str | None) -> Iterator[Cell]:
+def kinds(wisdm: str | None, dogs: str | None, cifar10: str | None) -> Iterator[Cell]:
     """The federations of many kinds."""
     places: list[tuple[str, str | Dataset, dict[str, Any]]]
     places = [(name, "mnist-5k", settings) for name, settings in KINDS.items()]
@@ -158,9 +159,12 @@ def kinds(wisdm: str | None, dogs: str | None) -> Iterator[Cell]:
         places.append(("WISDM by person", wisdm, WISDM))
     if dogs:
         places.append(("Dogs' features, linear", load("stanford-dogs", dogs), DOGS))
+    if cifar10:
+        places.append(("CIFAR-10, CNN", "cifar10", CNN | {"data_dir": cifar10}))
     for (name, data, settings), (loss, uplink) in product(places, LOSSES.items()):
         rules = rules_beside(settings["eta"], bool(uplink))
-        yield Cell(name + loss, data, HORIZONS["kinds"][-1], settings | uplink, rules)
+        rounds = HORIZONS["kinds"][0 if data == "cifar10" else -1]
+        yield Cell(name + loss, data, rounds, settings | uplink, rules)
 
 
 def long(small: bool) -> Iterator[Cell]:
