@@ -28,7 +28,7 @@ differences with errors (`standings.py`).
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -148,6 +148,12 @@ def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> 
             for name, runs, remarks in rows
         ],
     )
+    if beside := list(_beside_fedavg([runs for _, runs, _ in rows], columns, rounds)):
+        record.table(
+            f"Every run beside FedAvg's of the same seed: {evidence.table}, {rounds} rounds",
+            ("rule", "runs", "ends from", "to", "deepest"),
+            beside,
+        )
     proper = _chosen(scores, lambda title: title not in {*BRIEF, MISUSED})
     where: dict[str, standings.Scores] = {"all": proper}
     if evidence.table != "trust":
@@ -195,13 +201,33 @@ def _entry(runs: Mapping[int, Curve], rounds: int) -> str:
     return f"{ends:.1f} ({np.mean([accuracies(run, rounds) for run in runs.values()]):.1f})"
 
 
+def _beside_fedavg(
+    cells: Sequence[Mapping[str, Mapping[int, Curve]]], titles: Sequence[str], rounds: int
+) -> Iterator[tuple[object, ...]]:
+    """For each rule, how far its runs end and fall below FedAvg's, and end above them, at most."""
+    for title in titles:
+        pairs = [
+            (runs[title][seed], runs["FedAvg"][seed])
+            for runs in cells
+            if title != "FedAvg" and title in runs and "FedAvg" in runs
+            for seed in runs[title].keys() & runs["FedAvg"].keys()
+        ]
+        if pairs:
+            ends = [end(own, rounds) - end(bar, rounds) for own, bar in pairs]
+            fall = min(_deepest(own, bar, rounds) for own, bar in pairs)
+            yield title, len(pairs), f"{min(ends):+.1f}", f"{max(ends):+.1f}", f"{fall:+.1f}"
+
+
+def _deepest(own: Curve, bar: Curve, rounds: int) -> float:
+    """The deepest fall below another curve once that has passed 60 %."""
+    ours, theirs = accuracies(own, rounds), accuracies(bar, rounds)
+    return float((ours - theirs)[np.maximum.accumulate(theirs > 60)].min(initial=np.inf))
+
+
 def _remarks(runs: Mapping[str, Mapping[int, Curve]], rounds: int) -> str:
     """How far the default fell below FedAvg on the way, and whom it stopped trusting."""
     own, bar, said = runs.get(DEFAULT, {}), runs.get("FedAvg", {}), []
-    falls = []
-    for seed in own.keys() & bar.keys():
-        ours, theirs = accuracies(own[seed], rounds), accuracies(bar[seed], rounds)
-        falls.append((ours - theirs)[np.maximum.accumulate(theirs > 60)].min(initial=np.inf))
+    falls = [_deepest(own[seed], bar[seed], rounds) for seed in own.keys() & bar.keys()]
     if falls and np.isfinite(min(falls)):
         said.append(f"deepest {min(falls):+.1f}")
     said += [
