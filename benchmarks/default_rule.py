@@ -92,9 +92,9 @@ class Evidence:
     def run(self, cell: Cell, title: str, seed: int) -> None:
         """A run, or the rest of it."""
         changes = cell.clean if title.startswith("clean") else {}
-        settings = {"data": cell.data, **cell.settings, **changes}
+        settings = {"data": cell.data, "engine": "stacked", **cell.settings, **changes}
         fedhaw.simulate(
-            cell.rules[title], settings.pop("data"), engine="stacked", seed=seed,
+            cell.rules[title], settings.pop("data"), seed=seed,
             rounds=cell.rounds_of(title, self.table), evaluate_every=EVERY, checkpoint_every=100,
             out=self.folder(cell, title, seed), **settings,
         )  # fmt: skip
