@@ -4,8 +4,8 @@ Trust takes twenty rounds, and that is long where updates are reversed or labels
 those harm a model. But as soon as they do, all others pull it back, and that shows in a single
 round: one update, or a few that may be each other's like, are at an obtuse angle to every other, by
 more than OPPOSED to their mean, while each of the others has its like, nearer than ALIKE. That
-alone an honest client which alone holds a class may do, too. Its update then is not long, nor its
-growth (`trust.py`) unlike the others'. So an update that is LONGER than the median, and its growth
+alone an honest client which alone holds a class may do, too, and be long. But then its growth
+(`trust.py`) is not unlike the others'. So an update that is LONGER than the median, and its growth
 beyond all others' by GAP, does not count in its round, nor does one that is FAR_LONGER.
 """
 
