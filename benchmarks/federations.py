@@ -14,6 +14,7 @@ from torch import nn
 
 import fedhaw
 from fedhaw.data import Dataset, load, split
+from fedhaw.experiments.catalogue import filled_options
 from fedhaw.rules import Rule
 from fedhaw.simulation import Federation
 from fedhaw.simulation.run import RuleSource
@@ -181,10 +182,9 @@ def long(small: bool) -> Iterator[Cell]:
         rules = rules_beside(settings["eta"], bool(uplink))
         chosen = {title: rules[title] for title in list(rules)[:4]}
         if settings.get("client_update") == "adam":  # the letter's rates for it are far smaller
+            rates: Any = filled_options("fedhaw", {}, "dogs", bool(uplink))
             chosen[MISUSED] = chosen["letter's FedHAW"]
-            chosen["letter's FedHAW"] = fedhaw.FedHAW(
-                eta=settings["eta"], eta_gamma=1e-7, eta_lambda=1e-5
-            )
+            chosen["letter's FedHAW"] = fedhaw.FedHAW(eta=settings["eta"], **rates)
         label = f"{name}, alpha {alpha:g}{loss}"
         yield Cell(label, "mnist-5k", 1000, settings | uplink | {"alpha": alpha}, chosen)
 
