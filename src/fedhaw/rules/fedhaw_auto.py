@@ -100,7 +100,7 @@ class FedHAWAuto:
         "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
     )
 
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
 
     def __post_init__(self) -> None:
         if self.without is not None and self.without not in PARTS:
