@@ -2,15 +2,16 @@
 
     python benchmarks/engines.py [--only TEXT] [--turns N] [--save]
 
-Every federation has a fresh process, on all cores and on one, in which the engines take turns of a
-few rounds each. Seconds are those of training a round; the fastest turn counts, so that what else
-the machine does matters least. `auto` must be within 15 % of the best.
+Every federation has a fresh process, on all cores and on one, in which the engines take turns of
+as many rounds as `sequential` does in half a second, 4 to 50. Seconds are those of training a
+round. Of a turn its second half counts, because the first ten rounds of a small model are slower in
+a new process and people run hundreds; of that the lower quartile, and of the turns the fastest, so
+that what else the machine does matters least. `auto` must be within 15 % of the best.
 """
 
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -74,12 +75,18 @@ def measure(name: str, cores: int, turns: int) -> tuple[dict[str, float], str]:
     from fedhaw.simulation.federation import Federation
 
     data, settings = federation(name)
-    settings |= {"eta": 1e-3, "rounds": 4, "evaluate_every": 4}
+    settings |= {"eta": 1e-3}
+
+    def seconds(engine: str, rounds: int) -> float:
+        asked = settings | {"engine": engine, "rounds": rounds, "evaluate_every": rounds}
+        history = fedhaw.simulate(fedhaw.FedAvg(), data, **asked)
+        later = [record.seconds["train"] for record in history.records[rounds // 2 :]]
+        return float(np.quantile(later, 0.25))
+
+    rounds = int(np.clip(0.5 / seconds("sequential", 4), 4, 50))
     found: dict[str, float] = {}
     for _, engine in product(range(turns), ENGINES):
-        history = fedhaw.simulate(fedhaw.FedAvg(), data, engine=engine, **settings)
-        seconds = statistics.median(r.seconds["train"] for r in history.records[1:])
-        found[engine] = min(seconds, found.get(engine, seconds))
+        found[engine] = min(seconds(engine, rounds), found.get(engine, np.inf))
     return found, choose(Federation.prepare(fill({"data": data, **settings}, objects=True)))
 
 

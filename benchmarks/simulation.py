@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 from record import Record
 from simulation_peers.contender import NAMES, Contender, missing, serve
-from simulation_peers.workload import workload
+from simulation_peers.workload import Workload, workload
 from torch.nn.functional import cross_entropy
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -73,7 +73,7 @@ def workload_a(record: Record, data: str, rounds: int) -> None:
     names += ["stacked-any", "sequential-scaffold", "processes-scaffold", "stacked-scaffold"]
     names += ["authors", "flower", "pfl"]
     contenders = compete("A", data, names, rounds)
-    floor, plain = sgemm_floor(data), autograd_floor(data)
+    floor, plain = sgemm_floor(data), autograd_floor(workload("A", data))
     medians = {contender.name: median(contender) for contender in contenders}
     peers = [peer for peer in ("authors", "flower", "pfl") if peer in medians]
     record.table(
@@ -110,13 +110,13 @@ def sgemm_floor(data: str) -> float:
     return operations * sum(map(len, work.parts)) / rate
 
 
-def autograd_floor(data: str) -> float:
-    """Seconds that a round of any module needs in plain torch, on one batch that is in the cache.
+def autograd_floor(work: Workload) -> float:
+    """Seconds that all clients of a module need in plain torch, on one batch that is in the cache.
 
     No samples are looked up, no models come or go, and nobody waits: every core does nothing but
-    forward, gradient and step, as often as its share of the round has batches.
+    forward, gradient and step, as often as its share of all clients has batches.
     """
-    work, cores = workload("A", data), torch.get_num_threads()
+    cores = torch.get_num_threads()
     module, x, y = work.module(), work.x[: work.batch].clone(), work.y[: work.batch].clone()
     parameters = list(module.parameters())
 
@@ -127,7 +127,9 @@ def autograd_floor(data: str) -> float:
                 parameter.sub_(gradient, alpha=work.eta)
 
     torch.set_num_threads(1)
-    best = min(timeit.repeat(step, number=200, repeat=20)) / 200
+    timer = timeit.Timer(step)
+    often = max(timer.autorange()[0] // 2, 1)
+    best = min(timer.repeat(repeat=20, number=often)) / often
     torch.set_num_threads(cores)
     return best * sum(math.ceil(len(part) / work.batch) for part in work.parts) / cores
 
@@ -148,17 +150,24 @@ def workload_b(record: Record, data: str, rounds: int) -> None:
 
 
 def workload_c(record: Record, data: str, rounds: int) -> None:
-    contenders = compete("C", data, ["auto", "sequential", "pfl"], rounds, watch=False)
-    cohort, ours = workload("C", data).cohort, median(contenders[0])
-    rows = (
-        (NAMES[own.name], f"{cohort / median(own):.1f}", f"{median(own) / ours:.2f}")
-        for own in contenders
+    contenders = compete(
+        "C", data, ["auto", "auto-bfloat16", "sequential", "pfl"], rounds, watch=False
     )
+    work = workload("C", data)
+    medians = {own.name: median(own) for own in contenders}
+    peers = [peer for peer in ("pfl",) if peer in medians]
     record.table(
-        f"Workload C: client visits a second, {rounds} rounds of {cohort} clients",
-        ("", "visits/s", "x the first's time"),
-        rows,
-    )
+        f"Workload C: client visits a second, {rounds} rounds of {work.cohort} clients; steps in "
+        f"plain torch alone, in float32, {len(work.parts) / autograd_floor(work):.1f}",
+        ("", "visits/s", *(f"x {peer}" for peer in peers)),
+        (
+            (
+                NAMES[name], f"{work.cohort / seconds:.1f}",
+                *(f"{medians[peer] / seconds:.2f}" for peer in peers),
+            )
+            for name, seconds in medians.items()
+        ),
+    )  # fmt: skip
 
 
 def growth(record: Record, data: str, rounds: int) -> None:
@@ -231,7 +240,7 @@ def main() -> None:
         if "B" in options.only:
             workload_b(record, options.data, 100)
         if "C" in options.only and options.cifar:
-            workload_c(record, options.cifar, 3)
+            workload_c(record, options.cifar, 7)
         elif "C" in options.only:
             record.say("Workload C is left out: it needs CIFAR-10 as --cifar FILE.npz.")
         if "growth" in options.only:

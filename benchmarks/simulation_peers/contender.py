@@ -19,6 +19,7 @@ NAMES = {
     "processes": "fedhaw, processes",
     "stacked": "fedhaw, stacked",
     "auto": "fedhaw, auto",
+    "auto-bfloat16": "fedhaw, auto, bfloat16",
     "sequential-any": "fedhaw, sequential, any module",
     "processes-any": "fedhaw, processes, any module",
     "stacked-any": "fedhaw, stacked, any module",
@@ -55,7 +56,12 @@ def make_rounds(name: str, work_name: str, data: str) -> Rounds:
         case "pfl" | "pfl-scaffold":
             return apple_pfl.rounds(work, scaffold=name == "pfl-scaffold")
     engine, _, kind = name.partition("-")
-    return ours.rounds(work, engine, kind == "any", "sgd" if kind in ("", "any") else kind)
+    match kind:
+        case "" | "any":
+            return ours.rounds(work, engine, opaque=kind == "any")
+        case "bfloat16":
+            return ours.rounds(work, engine, precision=kind)
+    return ours.rounds(work, engine, client_update=kind)
 
 
 def serve(name: str, work_name: str, data: str) -> None:

@@ -26,7 +26,13 @@ class Opaque(nn.Module):
         return out
 
 
-def rounds(work: Workload, engine: str, opaque: bool = False, client_update: str = "sgd") -> Rounds:
+def rounds(
+    work: Workload,
+    engine: str,
+    opaque: bool = False,
+    client_update: str = "sgd",
+    precision: str = "float32",
+) -> Rounds:
     module = Opaque(work.module()) if opaque else work.module()
     x, y = work.x.numpy(), work.y.numpy()
     given: dict[str, object] = {
@@ -37,6 +43,7 @@ def rounds(work: Workload, engine: str, opaque: bool = False, client_update: str
         "batch": work.batch,
         "engine": engine,
         "client_update": client_update,
+        "precision": precision,
     }
     federation = Federation.prepare(fill(given, objects=True))
     rule, trainer = FedAvg(), create(federation)
