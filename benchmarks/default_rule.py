@@ -10,7 +10,7 @@
 - long: a thousand rounds, of which the first 40 and 200 are tables of their own; with the deepest
   fall below FedAvg's accuracy of the same round once FedAvg has passed 60 %.
 - trust: some of ten clients are bad, 60 rounds.
-- unseen: data sets that had no part in the making of the rule, every .npz file of a folder; some
+- unseen: data sets beside those that the rule was first made on, every .npz file of a folder; some
   honest and some bad clients, 200 rounds.
 
 The first three are about 900,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale

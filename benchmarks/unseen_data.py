@@ -1,4 +1,4 @@
-"""Data sets that had no part in the making of the default rule, as .npz files in a folder.
+"""Data sets beside those that the default rule was first made on, as .npz files in a folder.
 
     apt-get install dataset-fashion-mnist r-cran-mlbench; pip install rdata
     python benchmarks/unseen_data.py FOLDER [--root /]
