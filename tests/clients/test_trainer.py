@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -102,7 +105,13 @@ def test_weak_regularisers_are_not_rounded_away() -> None:
 def test_only_seed_client_and_round_decide() -> None:
     seeds = {client_seed(s, c, r) for s in range(4) for c in range(4) for r in range(4)}
     assert len(seeds) == 64
-    assert client_seed(1, 2, 3) == client_seed(1, 2, 3)
+
+
+@given(*[st.integers(0, 2**64) | st.sampled_from([2**32 - 1, 2**32])] * 3)
+def test_seeds_are_numpys(seed: int, client: int, round_index: int) -> None:
+    """Whatever is quicker must give the runs of every earlier version."""
+    words = np.random.SeedSequence((seed, client, round_index)).generate_state(1, np.uint64)
+    assert client_seed(seed, client, round_index) == int(words[0]) >> 1
 
 
 def test_a_users_own_function() -> None:

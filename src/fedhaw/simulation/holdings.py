@@ -46,7 +46,8 @@ class Holdings:
 
     def rows_of(self, client: int) -> Tensor:
         """(N_k,) which samples the client holds."""
-        return self.rows[self.offsets[client] : self.offsets[client + 1]]
+        begin, end = self.offsets[client : client + 2].tolist()  # torch is slow with numpy's own
+        return self.rows[begin:end]
 
     def check(self, cohort: Sequence[int]) -> None:
         """A check of a cohort: clients that do not exist or stand in it twice are refused."""

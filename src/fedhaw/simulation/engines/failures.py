@@ -1,7 +1,7 @@
 """In a few words: why a client has no model this round."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -27,9 +27,24 @@ def same_exception(failures: Sequence[str | None]) -> str | None:
     return of_clients[0] if len(kinds) == 1 and None not in kinds else None
 
 
-def unusable(loss: float, *sent: Tensor) -> str | None:
-    """Why a trained model, and what is sent up beside it, must not be used; None when it may."""
-    return None if math.isfinite(loss) and all(map(_all_finite, sent)) else NOT_FINITE
+def inspected(
+    global_model: Tensor, model: Tensor, parameters: int, loss: float, beside: Iterable[Tensor]
+) -> tuple[float, str | None]:
+    """The length of a client's update, |w_k - w|, and why it must not be used, or None.
+
+    Args:
+        global_model: (P,) w.
+        model: (P,) w_k, while both are in cache.
+        parameters: how many of the P numbers are trainable; they come first.
+        loss: of the training.
+        beside: what is sent up beside the model.
+    """
+    length = float(torch.dist(model[:parameters], global_model[:parameters]))
+    # A length that is finite is made of finite numbers; one that is not may be just too long.
+    known = parameters if math.isfinite(length) else 0
+    unknown = [model[known:], *beside] if known < len(model) else beside
+    sound = math.isfinite(loss) and all(map(_all_finite, unknown))
+    return length, None if sound else NOT_FINITE
 
 
 def _all_finite(vector: Tensor) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from fedhaw.clients import Trainer
 from fedhaw.history import finite
@@ -14,7 +13,7 @@ from fedhaw.listing import listed
 from fedhaw.loss_reasons import NO_SAMPLES
 from fedhaw.models.threads import one_thread
 from fedhaw.simulation.engines.base import ClientReport, TrainingRound
-from fedhaw.simulation.engines.failures import reason, unusable
+from fedhaw.simulation.engines.failures import inspected, reason
 from fedhaw.simulation.federation import Federation
 from fedhaw.simulation.holdings import Holdings
 
@@ -76,12 +75,12 @@ def train_one(
                 also = beside.down, beside.memory(client)
                 result = train(given.round_index, client, rows, global_model, *also)
             loss, model = float(result.loss), result.model
-            failure = unusable(loss, model, *result.up.values())
-            length = moved(global_model, model, train.layout.parameters)
+            parameters, up = train.layout.parameters, result.up
+            length, failure = inspected(global_model, model, parameters, loss, up.values())
             metrics = finite(result.metrics.keys(), map(float, result.metrics.values()))
             given.out[position].copy_(model)
             if beside is not None:
-                beside.keep(client, result.up, result.memory)
+                beside.keep(client, up, result.memory)
         else:
             failure = NO_SAMPLES
     except (Exception, SystemExit) as error:
@@ -92,8 +91,3 @@ def train_one(
     if failure is not None:
         return ClientReport(client, math.nan, seconds, failure)
     return ClientReport(client, loss, seconds, None, length, metrics)
-
-
-def moved(global_model: Tensor, model: Tensor, parameters: int) -> float:
-    """The length of a client's update, |w_k - w|, while both models are in cache."""
-    return float(torch.dist(model[:parameters], global_model[:parameters]))

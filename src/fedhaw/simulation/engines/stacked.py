@@ -30,8 +30,8 @@ from fedhaw.models.stack import Stack, stack
 from fedhaw.models.threads import one_thread
 from fedhaw.rules.threads import available_cores, share_out
 from fedhaw.simulation.engines.base import Beside, ClientReport, TrainingRound
-from fedhaw.simulation.engines.failures import reason, unusable
-from fedhaw.simulation.engines.sequential import moved, train_one, trainer
+from fedhaw.simulation.engines.failures import inspected, reason
+from fedhaw.simulation.engines.sequential import train_one, trainer
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.federation import Federation
 
@@ -143,11 +143,11 @@ class StackedEngine:
         ):
             model, up = result.model[row], _row(result.up, row)
             given.out[position].copy_(model)
-            failure = unusable(loss, model, *up.values())
+            parameters = self._federation.layout.parameters
+            length, failure = inspected(global_model, model, parameters, loss, up.values())
             if failure is None:
                 if beside is not None:
                     beside.keep(client, up, _row(result.memory, row))
-                length = moved(global_model, model, self._federation.layout.parameters)
                 metrics = {n: float(torch.as_tensor(v)[row]) for n, v in result.metrics.items()}
                 reports[position] = ClientReport(client, loss, seconds, None, length, metrics)
             else:
