@@ -1,7 +1,7 @@
 """How fast whole federations are simulated, beside what else one could use.
 
     python benchmarks/simulation.py                  # all workloads, about ten minutes
-    python benchmarks/simulation.py --only A --rounds 9
+    python benchmarks/simulation.py --only A --rounds 15
 
 A  the letter's MNIST federation: 10 clients, split D_alpha 0.1, MLP 784-128-128-10, batch 64, SGD,
    one epoch a round, everyone takes part.
@@ -11,16 +11,15 @@ growth  10 to 10,000 clients of 6 samples, 10 a round: time and memory.
 memories  the same clients with SCAFFOLD, each of which remembers 118,282 numbers: 4.7 GB in a file.
 
 Every contender runs in a process of its own and does one round when asked; contenders take turns,
-so that whatever else the machine does falls on all of them alike. All do federated averaging; none
-evaluates. Memory is watched in a round that is not timed.
+so that whatever else the machine does falls on all of them alike. A turn is a round that is not
+timed, because whoever waited for the others finds the caches full of theirs, and a few that are.
+All do federated averaging; none evaluates. Memory is watched in a round that is not timed either.
 """
 
 import argparse
-import math
 import statistics
 import sys
 import time
-import timeit
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
@@ -29,10 +28,12 @@ from pathlib import Path
 import torch
 from record import Record
 from simulation_peers.contender import NAMES, Contender, missing, serve
-from simulation_peers.workload import Workload, workload
-from torch.nn.functional import cross_entropy
+from simulation_peers.workload import workload
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+IN_A_ROW = 5
+"""How many rounds a contender is timed in a turn."""
 
 patience = 0.0
 
@@ -54,10 +55,12 @@ def compete(
         for name in present:
             progress(f"{work}: starting {NAMES[name]}")
             contenders.append(stack.enter_context(Contender(name, work, data)))
-        for turn in range(rounds):
-            progress(f"{work}: round {turn + 1} of {rounds}")
+        for begin in range(0, rounds, IN_A_ROW):
+            progress(f"{work}: {begin} of {rounds} rounds done")
             for contender in contenders:
-                contender.round(patience)
+                contender.warm_up()
+                for _ in range(begin, min(begin + IN_A_ROW, rounds)):
+                    contender.round(patience)
         if watch:
             for contender in contenders:
                 contender.watched_round()
@@ -71,14 +74,13 @@ def median(contender: Contender) -> float:
 def workload_a(record: Record, data: str, rounds: int) -> None:
     names = ["sequential", "processes", "stacked", "auto", "sequential-any", "processes-any"]
     names += ["stacked-any", "sequential-scaffold", "processes-scaffold", "stacked-scaffold"]
-    names += ["authors", "flower", "pfl"]
+    names += ["plain", "authors", "flower", "pfl"]
     contenders = compete("A", data, names, rounds)
-    floor, plain = sgemm_floor(data), autograd_floor(workload("A", data))
+    floor = sgemm_floor(data)
     medians = {contender.name: median(contender) for contender in contenders}
     peers = [peer for peer in ("authors", "flower", "pfl") if peer in medians]
     record.table(
-        f"Workload A: {rounds} rounds, medians; sgemm on all cores needs {floor:.3f} s a round, "
-        f"steps in plain torch alone {plain:.3f}",
+        f"Workload A: {rounds} rounds, medians; sgemm on all cores needs {floor:.3f} s a round",
         ("", "s/round", "lowest", *(f"x {peer}" for peer in peers), "first s", "peak MB", "sgemm"),
         (
             (
@@ -110,30 +112,6 @@ def sgemm_floor(data: str) -> float:
     return operations * sum(map(len, work.parts)) / rate
 
 
-def autograd_floor(work: Workload) -> float:
-    """Seconds that all clients of a module need in plain torch, on one batch that is in the cache.
-
-    No samples are looked up, no models come or go, and nobody waits: every core does nothing but
-    forward, gradient and step, as often as its share of all clients has batches.
-    """
-    cores = torch.get_num_threads()
-    module, x, y = work.module(), work.x[: work.batch].clone(), work.y[: work.batch].clone()
-    parameters = list(module.parameters())
-
-    def step() -> None:
-        gradients = torch.autograd.grad(cross_entropy(module(x), y), parameters)
-        with torch.no_grad():
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.sub_(gradient, alpha=work.eta)
-
-    torch.set_num_threads(1)
-    timer = timeit.Timer(step)
-    often = max(timer.autorange()[0] // 2, 1)
-    best = min(timer.repeat(repeat=20, number=often)) / often
-    torch.set_num_threads(cores)
-    return best * sum(math.ceil(len(part) / work.batch) for part in work.parts) / cores
-
-
 def workload_b(record: Record, data: str, rounds: int) -> None:
     contenders = compete("B", data, ["auto", "sequential", "pfl", "flower"], rounds, watch=False)
     ours = sum(contenders[0].seconds)
@@ -150,15 +128,12 @@ def workload_b(record: Record, data: str, rounds: int) -> None:
 
 
 def workload_c(record: Record, data: str, rounds: int) -> None:
-    contenders = compete(
-        "C", data, ["auto", "auto-bfloat16", "sequential", "pfl"], rounds, watch=False
-    )
-    work = workload("C", data)
+    names = ["auto", "auto-bfloat16", "sequential", "plain", "pfl"]
+    contenders, work = compete("C", data, names, rounds, watch=False), workload("C", data)
     medians = {own.name: median(own) for own in contenders}
     peers = [peer for peer in ("pfl",) if peer in medians]
     record.table(
-        f"Workload C: client visits a second, {rounds} rounds of {work.cohort} clients; steps in "
-        f"plain torch alone, in float32, {len(work.parts) / autograd_floor(work):.1f}",
+        f"Workload C: client visits a second, {rounds} rounds of {work.cohort} clients",
         ("", "visits/s", *(f"x {peer}" for peer in peers)),
         (
             (
@@ -222,7 +197,7 @@ def main() -> None:
     parser.add_argument("--data", default=str(mnist) if mnist.exists() else "")
     parser.add_argument("--cifar", default=str(cifar) if cifar.exists() else "")
     parser.add_argument("--only", nargs="*", default=["A", "B", "C", "growth", "memories"])
-    parser.add_argument("--rounds", type=int, default=9, help="timed rounds of workload A")
+    parser.add_argument("--rounds", type=int, default=15, help="timed rounds of workload A")
     parser.add_argument("--save", action="store_true", help="write results/simulation.txt too")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument(
@@ -240,7 +215,7 @@ def main() -> None:
         if "B" in options.only:
             workload_b(record, options.data, 100)
         if "C" in options.only and options.cifar:
-            workload_c(record, options.cifar, 7)
+            workload_c(record, options.cifar, 10)
         elif "C" in options.only:
             record.say("Workload C is left out: it needs CIFAR-10 as --cifar FILE.npz.")
         if "growth" in options.only:

@@ -28,6 +28,7 @@ NAMES = {
     "stacked-scaffold": "fedhaw, stacked, SCAFFOLD",
     "sequential-feddyn": "fedhaw, sequential, FedDyn",
     "sequential-fednova": "fedhaw, sequential, FedNova",
+    "plain": "a plain loop on each core",
     "authors": "authors' loop (DataLoader)",
     "flower": "Flower simulation (Ray)",
     "pfl": "pfl",
@@ -45,12 +46,14 @@ def missing(name: str) -> str | None:
 
 
 def make_rounds(name: str, work_name: str, data: str) -> Rounds:
-    from simulation_peers import apple_pfl, authors, flower, ours
+    from simulation_peers import apple_pfl, authors, flower, ours, plain
 
     work = workload(work_name, data)
     match name:
         case "authors":
             return authors.rounds(work)
+        case "plain":
+            return plain.rounds(work, work_name, data)
         case "flower":
             return flower.rounds(work, work_name, data)
         case "pfl" | "pfl-scaffold":
@@ -135,6 +138,10 @@ class Contender:
                 os.kill(pid, 9)
             except ProcessLookupError:
                 continue
+
+    def warm_up(self) -> None:
+        """One round that is not timed."""
+        self._ask()
 
     def round(self, patience: float = 0.0) -> None:
         """One timed round, begun when the machine is idle or patience has run out."""
