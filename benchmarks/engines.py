@@ -6,7 +6,8 @@ Every federation has a fresh process, on all cores and on one, in which the engi
 as many rounds as `sequential` does in half a second, 4 to 50. Seconds are those of training a
 round. Of a turn its second half counts, because the first ten rounds of a small model are slower in
 a new process and people run hundreds; of that the lower quartile, and of the turns the fastest, so
-that what else the machine does matters least. `auto` must be within 15 % of the best.
+that what else the machine does matters least. `auto` must be within 15 % of the best. A federation
+in which it is not is measured again in three times as many turns, and the fastest of all count.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -94,19 +95,21 @@ def rows(cores: int, turns: int, only: str) -> Iterator[tuple[object, ...]]:
     """A row for every federation."""
     for name in FEDERATIONS:
         if only in name:
-            command = [sys.executable, __file__, "--one", name, str(cores), str(turns)]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            found, chosen = json.loads(done.stdout)
-            yield (name, *cells(found, chosen))
+            found, chosen = measure_apart(name, cores, turns)
+            if found[chosen] > LIMIT * min(found.values()):
+                again, _ = measure_apart(name, cores, 3 * turns)
+                found = {engine: min(found[engine], again[engine]) for engine in ENGINES}
+            behind = found[chosen] / min(found.values())
+            times = (f"{found[engine] * 1e3:.2f}" for engine in ENGINES)
+            yield (name, *times, chosen, f"{behind:.2f}")
 
 
-def cells(found: Mapping[str, float], chosen: str) -> tuple[str, ...]:
-    """Milliseconds of a round by engine, what `auto` chooses, and that beside the best."""
-    best = min(found.values())
-    return (
-        *(f"{found[engine] * 1e3:.2f}" for engine in ENGINES), chosen,
-        f"{found[chosen] / best:.2f}",
-    )  # fmt: skip
+def measure_apart(name: str, cores: int, turns: int) -> tuple[dict[str, float], str]:
+    """What `measure` finds in a process of its own."""
+    command = [sys.executable, __file__, "--one", name, str(cores), str(turns)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found, chosen = json.loads(done.stdout)
+    return found, chosen
 
 
 def main() -> None:
