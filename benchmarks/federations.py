@@ -8,7 +8,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from bad_clients import Attacked, poisoned
+from numpy.typing import NDArray
 from replayed_fedavg import ReplayedFedAvg
 from torch import nn
 
@@ -20,6 +22,7 @@ from fedhaw.simulation import Federation
 from fedhaw.simulation.run import RuleSource
 
 DEFAULT = "FedHAW-auto"
+CHIEF = ("FedAvg", "FedAvgM 0.9", DEFAULT)
 BAD_CLIENTS = {0: (), 1: (2,), 3: (0, 2, 5)}
 MULTIPLES = {"update x -1": -1.0, "update x -10": -10.0, "update x 100": 100.0, "free": 0.0}
 
@@ -36,6 +39,7 @@ class Cell:
         rules: by title.
         clean: the settings without the bad clients, for rules whose title begins with "clean".
         clean_name: the name of that federation; it is the same for all kinds of bad clients.
+        slow: whether all but the chief rules run for the first horizon alone.
     """
 
     name: str
@@ -45,10 +49,12 @@ class Cell:
     rules: Mapping[str, RuleSource]
     clean: Mapping[str, Any] = field(default_factory=dict)
     clean_name: str = ""
+    slow: bool = False
 
     def rounds_of(self, title: str, table: str) -> int:
         """How many rounds a rule runs."""
-        return min(self.rounds, HORIZONS[table][0]) if title in BRIEF else self.rounds
+        brief = title in BRIEF or (self.slow and title not in CHIEF)
+        return min(self.rounds, HORIZONS[table][0]) if brief else self.rounds
 
     def place(self, title: str) -> str:
         """The name of the federation in which a rule runs."""
@@ -83,8 +89,7 @@ LONG: dict[str, dict[str, Any]] = {
 }
 SMALL_LONG = ("SGD 0.1", "SGD 0.01", "SGD 0.001", "Adam 0.001")
 DOGS: dict[str, Any] = SGD | {"model": "logistic", "eta": 0.01}
-CNN: dict[str, Any] = SGD | {
-    "model": "cnn",
+CIFAR10: dict[str, Any] = SGD | {
     "eta": 0.05,
     "epochs": 1,  # as elsewhere here; the letter's ten are CIFAR-10's default
     "train_samples": 1000,
@@ -92,7 +97,10 @@ CNN: dict[str, Any] = SGD | {
     "engine": "sequential",  # convolutions do not get faster in a stack
 }
 SEEDS = {"full": 3, "small": 2}
-HORIZONS = {"kinds": (40, 200), "long": (40, 200, 1000), "trust": (60,), "unseen": (40, 200)}
+HORIZONS = {
+    "kinds": (40, 200), "long": (40, 200, 1000), "trust": (60,), "unseen": (40, 200),
+    "later": (40, 200),
+}  # fmt: skip
 LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
 LOSSES = LETTERS_LOSSES | {
     ", bursty": {"uplink": "bursty", "loss_rate": 0.5},
@@ -168,10 +176,17 @@ def kinds(wisdm: str | None, dogs: str | None, cifar10: str | None) -> Iterator[
     if dogs:
         places.append(("Dogs' features, linear", load("stanford-dogs", dogs), DOGS))
     if cifar10:
-        places.append(("CIFAR-10, CNN", "cifar10", CNN | {"data_dir": cifar10}))
+        cnn = {**CIFAR10, "data_dir": cifar10, "model": "cnn"}
+        places.append(("CIFAR-10, CNN", "cifar10", cnn))
     for (name, data, settings), (loss, uplink) in product(places, LOSSES.items()):
-        rules = rules_beside(settings["eta"], bool(uplink))
-        yield Cell(name + loss, data, HORIZONS["kinds"][-1], settings | uplink, rules)
+        rules, slow = rules_beside(settings["eta"], bool(uplink)), data == "cifar10"
+        yield Cell(name + loss, data, HORIZONS["kinds"][-1], settings | uplink, rules, slow=slow)
+    if cifar10:
+        # Of a thousand images it learns next to nothing.
+        resnet = {**CIFAR10, "data_dir": cifar10, "model": "resnet18-8", "train_samples": 4000}
+        for loss, uplink in LETTERS_LOSSES.items():
+            rules, name = rules_beside(resnet["eta"], bool(uplink)), f"CIFAR-10, ResNet{loss}"
+            yield Cell(name, "cifar10", HORIZONS["kinds"][0], resnet | uplink, rules)
 
 
 def long(small: bool) -> Iterator[Cell]:
@@ -249,7 +264,7 @@ def unseen(folder: Path) -> Iterator[Cell]:
         rounds = HORIZONS["unseen"][-1]
         for (name, settings), (loss, uplink) in product(UNSEEN.items(), LETTERS_LOSSES.items()):
             rules = rules_beside(settings["eta"], bool(uplink))
-            chosen = {title: rules[title] for title in ("FedAvg", "FedAvgM 0.9", DEFAULT)}
+            chosen = {title: rules[title] for title in (*CHIEF, f"{DEFAULT} without trust")}
             label = f"{file.stem}, {name}{loss}"
             yield Cell(label, data, rounds, settings | uplink | {"split": uneven}, chosen)
         for kind in ("labels", "flipped", "update x -1"):
@@ -257,10 +272,26 @@ def unseen(folder: Path) -> Iterator[Cell]:
             some = {
                 title: rule
                 for title, rule in against(kind, 3).items()
-                if title in ("FedAvg", "FedAvgM 0.9", DEFAULT, "multi-Krum")
+                if title in (*CHIEF, "multi-Krum")
             }
             label = f"{file.stem}, SGD 0.1, 3 {kind}"
             yield Cell(label, spoilt, rounds, UNSEEN["SGD 0.1"] | {"split": even}, some)
+        if data.classes == 2:
+            apart = _a_class_each(data)
+            for name in ("SGD 0.01", "SGD 0.1"):
+                rules = rules_beside(UNSEEN[name]["eta"], False)
+                chosen = {title: rules[title] for title in (*CHIEF, f"{DEFAULT} without trust")}
+                label = f"{file.stem}, {name}, a class each"
+                yield Cell(label, data, rounds, UNSEEN[name] | {"split": apart}, chosen)
+
+
+def _a_class_each(data: Dataset) -> list[NDArray[np.int64]]:
+    """Ten clients with one of two classes each: three that hold the rarer one, and seven."""
+    common, rare = (
+        np.flatnonzero(data.y_train == label)
+        for label in np.argsort(-np.bincount(data.y_train, minlength=2))
+    )
+    return [*np.array_split(rare, 3), *np.array_split(common, 7)]
 
 
 @cache
