@@ -14,7 +14,7 @@
 - trust: some of ten clients are bad, 60 rounds.
 - unseen: data sets beside those that the rule was first made on, every .npz file of a folder; some
   honest and some bad clients, 200 rounds.
-- later: the same with data sets that were looked at only when the rule's version 8 was done.
+- later: the same with data sets that had no part in making the rule's version 8.
 
 The first three are about 900,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale
 small` is about half of that, with two seeds instead of three: of the long runs those at

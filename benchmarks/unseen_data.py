@@ -10,8 +10,8 @@ They come with Debian's packages; `--root` is where these are unpacked, if not i
 - satimage: 36 numbers of 3 x 3 pixels of a satellite's images, 6 sorts of ground, 4,435 and 2,000;
 - dna: splice junctions as 180 bits, 3 classes, 2,000 and 1,186.
 
-With `--later`, four that were looked at only when version 8 of the rule was done, three quarters
-of each for training:
+With `--later`, four that had no part in making version 8 of the rule, three quarters of each for
+training:
 
 - digits: 1,797 of 8 x 8 pixels, 10 classes, of scikit-learn;
 - vowel: 990 vowels as 10 numbers, 11 classes;
