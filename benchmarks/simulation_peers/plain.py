@@ -5,6 +5,7 @@ samples up and takes plain SGD steps by autograd; no models come or go, and noth
 """
 
 import multiprocessing
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -19,11 +20,11 @@ from simulation_peers.workload import Rounds, Workload, workload
 def rounds(work: Workload, work_name: str, data: str) -> Rounds:
     spawned = multiprocessing.get_context("spawn")
     workers = []
-    for core in range(torch.get_num_threads()):
+    for _ in range(torch.get_num_threads()):
         ours, theirs = spawned.Pipe()
         arguments = (theirs, work_name, data)
         spawned.Process(target=_train_when_asked, args=arguments, daemon=True).start()
-        workers.append((ours, core))
+        workers.append(ours)
     draw = np.random.default_rng(0)
     while True:
         cohort = draw.choice(len(work.parts), work.cohort, replace=False)
@@ -31,9 +32,9 @@ def rounds(work: Workload, work_name: str, data: str) -> Rounds:
         shares: list[list[int]] = [[] for _ in workers]
         for client in largest_first:
             min(shares, key=lambda share: sum(len(work.parts[k]) for k in share)).append(client)
-        for worker, core in workers:
-            worker.send(shares[core])
-        for worker, _ in workers:
+        for worker, share in zip(workers, shares, strict=True):
+            worker.send(share)
+        for worker in workers:
             worker.recv()
         yield
 
@@ -55,7 +56,8 @@ def _train_when_asked(referee: Connection, work_name: str, data: str) -> None:
             with torch.no_grad():
                 torch._foreach_add_(parameters, gradients, alpha=-work.eta)
 
-    while True:
-        for client in referee.recv():
-            train(work.parts[client])
-        referee.send(None)
+    with suppress(EOFError):  # the referee has seen enough
+        while True:
+            for client in referee.recv():
+                train(work.parts[client])
+            referee.send(None)
