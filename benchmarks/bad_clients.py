@@ -38,7 +38,8 @@ class Attacked:
                 W[k] = w + (self.factor * update if self.factor else 0.1 * noise)
         lengths = {k: float((W[k] - w).norm()) for k in map(int, np.flatnonzero(current.received))}
         examples = dict(enumerate(np.asarray(current.num_examples, dtype=float)))
-        refused, _ = LengthGuard().judge(lengths, {k: examples[k] for k in lengths})
+        spared = getattr(state, "spared", ())
+        refused, _ = LengthGuard().judge(lengths, {k: examples[k] for k in lengths}, spared)
         received = current.received.copy()
         received[list(refused)] = False
         W[np.flatnonzero(~received)] = w

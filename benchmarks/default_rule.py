@@ -1,8 +1,9 @@
 """Is the default rule safe, fast and a judge of clients? Tables beside the rules a reviewer names.
 
-    python benchmarks/default_rule.py kinds long trust unseen later [--scale small] [--jobs N]
-        [--out FOLDER] [--only TEXT] [--seeds N] [--rules TITLES] [--whole] [--wisdm FILE]
-        [--dogs FOLDER] [--cifar10 FOLDER] [--unseen FOLDER] [--later FOLDER] [--show] [--save]
+    python benchmarks/default_rule.py kinds long trust own unseen later last [--scale small]
+        [--jobs N] [--out FOLDER] [--only TEXT] [--seeds N] [--rules TITLES] [--whole]
+        [--wisdm FILE] [--dogs FOLDER] [--cifar10 FOLDER] [--unseen FOLDER] [--later FOLDER]
+        [--last FOLDER] [--show] [--save]
 
 - kinds: federations of many kinds, without and with four sorts of losses: 200 rounds, of which the
   first 40 are a table of their own, with the ablations of the default, the grids of rules that have
@@ -12,9 +13,11 @@
 - long: a thousand rounds, of which the first 40 and 200 are tables of their own; with the deepest
   fall below FedAvg's accuracy of the same round once FedAvg has passed 60 %.
 - trust: some of ten clients are bad, 60 rounds.
+- own: honest clients that alone hold a class, 200 rounds.
 - unseen: data sets beside those that the rule was first made on, every .npz file of a folder; some
   honest and some bad clients, 200 rounds.
 - later: the same with data sets that had no part in making the rule's version 8.
+- last: the same with data sets that had no part in making version 9.
 
 The first three are about 900,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale
 small` is about half of that, with two seeds instead of three: of the long runs those at
@@ -50,6 +53,7 @@ from federations import (
     Cell,
     kinds,
     long,
+    own,
     trust,
     unseen,
 )
@@ -279,18 +283,19 @@ def main() -> None:
     parser.add_argument("--cifar10", default=None, help="folder of CIFAR-10, for the same")
     parser.add_argument("--unseen", type=Path, help="folder of .npz files, for that table")
     parser.add_argument("--later", type=Path, help="the same for the table later")
+    parser.add_argument("--last", type=Path, help="the same for the table last")
     parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument("--save", action="store_true", help="write tables and curves to results/")
     args = parser.parse_args()
     small, seeds = args.scale == "small", args.seeds or SEEDS[args.scale]
     titles = tuple(filter(None, args.rules.split(",")))
-    for table in ("unseen", "later"):
+    for table in ("unseen", "later", "last"):
         if table in args.tables and not getattr(args, table):
             parser.error(f"the table {table} needs --{table} FOLDER")
-    makers = {
+    makers: dict[str, Callable[[], Iterator[Cell]]] = {
         "kinds": lambda: kinds(args.wisdm, args.dogs, args.cifar10), "long": lambda: long(small),
-        "trust": lambda: trust(small), "unseen": lambda: unseen(args.unseen),
-        "later": lambda: unseen(args.later),
+        "trust": lambda: trust(small), "own": own, "unseen": lambda: unseen(args.unseen),
+        "later": lambda: unseen(args.later), "last": lambda: unseen(args.last),
     }  # fmt: skip
     tables = {}
     for table in args.tables:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -99,7 +99,8 @@ CIFAR10: dict[str, Any] = SGD | {
 SEEDS = {"full": 3, "small": 2}
 HORIZONS = {
     "kinds": (40, 200), "long": (40, 200, 1000), "trust": (60,), "unseen": (40, 200),
-    "later": (40, 200),
+    "later": (40, 200), "last": (40, 200),
+    "own": (40, 200),
 }  # fmt: skip
 LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
 LOSSES = LETTERS_LOSSES | {
@@ -283,6 +284,45 @@ def unseen(folder: Path) -> Iterator[Cell]:
                 chosen = {title: rules[title] for title in (*CHIEF, f"{DEFAULT} without trust")}
                 label = f"{file.stem}, {name}, a class each"
                 yield Cell(label, data, rounds, UNSEEN[name] | {"split": apart}, chosen)
+
+
+OWN_CLASSES: dict[str, tuple[tuple[int, ...], int]] = {
+    "0 to 2 or not, three have them": ((0, 1, 2), 3),
+    "8 or 9 or not, two have them": ((8, 9), 2),
+    "3 or not, one has it": ((3,), 1),
+}
+"""Two classes of digits, of which every client holds one."""
+
+
+def own() -> Iterator[Cell]:
+    """Honest clients that alone hold a class: of two classes, or of ten."""
+    digits = _mnist()
+    places: dict[str, tuple[Dataset, list[NDArray[np.int64]]]] = {}
+    for name, (rare, holders) in OWN_CLASSES.items():
+        y_train, y_test = (
+            np.isin(y, rare).astype(np.int64) for y in (digits.y_train, digits.y_test)
+        )
+        data = replace(
+            digits, name=name, y_train=y_train, y_test=y_test, classes=2, whole_labels=None
+        )
+        places[name] = data, [*_dealt(y_train == 1, holders), *_dealt(y_train == 0, 10 - holders)]
+    for classes in ((9,), (9, 4), tuple(range(10))):
+        alone = [np.flatnonzero(digits.y_train == label) for label in classes]
+        others = _dealt(~np.isin(digits.y_train, classes), 10 - len(alone))
+        who = {1: "one client has all 9", 2: "two have all 9 and all 4", 10: "a class a client"}
+        places[who[len(alone)]] = digits, [*alone, *others]
+    updates = UNSEEN | {"SGD 0.003": UNSEEN["SGD 0.01"] | {"eta": 0.003}}
+    for (name, (data, parts)), (update, settings) in product(places.items(), updates.items()):
+        rules = rules_beside(settings["eta"], False)
+        chosen = {title: rules[title] for title in (*CHIEF, f"{DEFAULT} without trust")}
+        rounds = HORIZONS["own"][-1]
+        yield Cell(f"{name}, {update}", data, rounds, settings | {"split": parts}, chosen)
+
+
+def _dealt(wanted: NDArray[np.bool_], clients: int) -> list[NDArray[np.int64]]:
+    """Samples by lot over some clients."""
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(wanted))
+    return np.array_split(rows, clients) if clients else []
 
 
 def _a_class_each(data: Dataset) -> list[NDArray[np.int64]]:

@@ -12,7 +12,7 @@ this is measured.
 
 import argparse
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from statistics import median_low
 from typing import Any
 from unittest import mock
@@ -87,25 +87,28 @@ def measured(rule: Rule[Any], seeds: int, settings: Mapping[str, Any]) -> list[s
     judge = LengthGuard.judge
 
     def judged(
-        guard: LengthGuard, lengths: Mapping[Any, float], examples: Mapping[Any, float]
+        guard: LengthGuard,
+        lengths: Mapping[Any, float],
+        examples: Mapping[Any, float],
+        spared: Container[Any] = (),
     ) -> tuple[dict[Any, str], LengthGuard]:
         usual, typical = guard.usual(lengths), median_low([*examples.values()] or [1.0])
         if usual:
             times = {client: length / usual for client, length in lengths.items()}
             by_data = (t / max(1.0, examples[c] / typical) for c, t in times.items())
             lengths_seen.append((max(times.values()), max(by_data)))
-        return {}, judge(guard, lengths, examples)[1]
+        return {}, judge(guard, lengths, examples, spared)[1]
 
     def opposed(
-        gram: Vector, shares: Vector, growth: Vector, most: int, _: float
+        gram: Vector, shares: Vector, growth: Vector, turned: Vector, most: int, _: float
     ) -> opposition.Opponents:
-        found = opposition.opposed(gram, shares, growth, most)  # of any length: see below
+        found = opposition.opposed(gram, shares, growth, turned, most)  # of any length: see below
         lengths, others = np.sqrt(np.diag(gram)), np.delete(growth, found.updates)
         for update in found.updates:
             length, own = float(lengths[update] / np.median(lengths)), growth[update]
             beyond = float(max(others.min() - own, own - others.max()))
             opposed_seen.append((length, beyond if length > longer else -math.inf))
-        return opposition.Opponents([], [])
+        return opposition.Opponents()
 
     longer = opposition.LONGER
     with (

@@ -64,6 +64,27 @@ def test_nothing_of_a_refused_client_is_replayed(
     assert strategy.state.absent == ()
 
 
+def test_who_is_different_from_the_start_is_not_refused(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    """One client of eight has a class of its own; the others have soon learnt all they can."""
+
+    def soon_done(name: str) -> Any:
+        def answer(message: Message) -> Message | None:
+            config: Any = message.content.config_records["config"]
+            step = 0.1 ** int(config["server-round"])
+            answered: Message | None = flower.moving(name, step)(message)
+            return answered
+
+        return answer
+
+    grid = flower.Grid({n: soon_done(str(n)) for n in range(7)} | {9: flower.moving("odd", -0.4)})
+    strategy = RuleStrategy(fraction_evaluate=0.0)
+    strategy.start(grid, arrays, num_rounds=5)
+    assert strategy.state.spared == ("odd",)
+    assert [report.lost for report in strategy.reports] == [{}] * 5
+
+
 def test_the_guard_can_be_turned_off(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
     strategy = run(flower, arrays, fedhaw.FedAvg(), 1e6, length_limit=0)
     assert all(report.lost == {} for report in strategy.reports)

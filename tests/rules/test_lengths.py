@@ -80,6 +80,13 @@ def test_who_still_learns_when_the_others_have_little_to_learn_is_not_shut_out()
     assert refused(converged(), *[0.001] * 3, *[5.0] * 7) == []
 
 
+def test_who_is_left_to_the_rule_is_refused_for_absurd_lengths_alone() -> None:
+    for length, seen in ((99.0, []), (101.0, [9])):
+        lengths = dict(enumerate([*[0.001] * 9, length]))
+        assert [*converged().judge(lengths, EQUAL, spared=[9])[0]] == seen
+        assert [*converged().judge(lengths, EQUAL, spared=[8])[0]] == [9]
+
+
 def test_one_round_alone_does_not_raise_what_is_let_pass() -> None:
     guard = converged()
     for lengths in ((0.001, 9.0, 9.5), *[(0.001,) * 3] * 4):

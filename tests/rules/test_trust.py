@@ -9,8 +9,8 @@ import pytest
 import fedhaw
 from fedhaw.rules import Round
 from fedhaw.rules.auto_state import FedHAWAutoState
-from fedhaw.rules.opposition import opposed
-from fedhaw.rules.trust import PROBATION, REMEMBERED, ROUNDS, Evidence
+from fedhaw.rules.opposition import opposed as opponents
+from fedhaw.rules.trust import ACQUAINTED, PROBATION, REMEMBERED, ROUNDS, Evidence
 
 K, P = 10, 2000
 BAD = (0, 2, 5)
@@ -18,6 +18,15 @@ EXAMPLES = 100.0 + np.arange(1, K + 1) * 10.0
 
 
 STILL = np.zeros(K)
+NOBODY = ((), False, ())
+
+
+def opposed(
+    gram: Any, growth: Any, most: int = 3, highest: float = 0.0, turned: bool = True
+) -> Any:
+    """The opponents among clients with as much data each; they were alike before, or not."""
+    all_of_them = np.full(len(gram), turned)
+    return opponents(gram, np.ones(len(gram)) / len(gram), growth, all_of_them, most, highest)
 
 
 def wrong(bad: Sequence[int]) -> Any:
@@ -66,9 +75,8 @@ def after(
     evidence: Evidence, names: Sequence[int], gram: Any, growth: Any, examples: Any = None
 ) -> Evidence:
     """The evidence with one more round, of clients with as much data each unless it is given."""
-    return evidence.after(
-        names, gram, growth, np.ones(len(names)) if examples is None else examples
-    )
+    examples = np.ones(len(names)) if examples is None else examples
+    return evidence.after(names, gram, growth, examples, np.sqrt(np.diag(gram)))
 
 
 def play(
@@ -76,7 +84,8 @@ def play(
 ) -> list[FedHAWAutoState]:
     """The states of a federation some of whose clients lie in its first `until` rounds.
 
-    The model knows the honest clients' labels; those of the others it gets wrong."""
+    The model knows the honest clients' labels; those of the others it gets wrong. Reversed updates
+    stretch it, and it gets wrong the labels of all others."""
     rule, random = fedhaw.FedHAWAuto(), np.random.default_rng(3)
     w, state, states = unit * random.standard_normal(P), fedhaw.FedHAWAuto().init(), []
     for t in range(rounds):
@@ -84,6 +93,7 @@ def play(
         updates = lie(alike(random), lying, random)
         cosines = 0.05 + 0.005 * random.standard_normal(K)
         cosines[list(BAD)] *= -1 if lying else 1
+        cosines *= -1 if lying == "reversed" else 1
         received = random.random(K) >= lost
         received[1] = True
         moved = stretched(updates, w, cosines)
@@ -371,8 +381,9 @@ def against_all(random: Any, w: Any, wrong: bool) -> Any:
 
 def test_who_is_against_all_others_does_not_count_in_that_round() -> None:
     random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
-    w = random.standard_normal(P)
-    _, state = rule.aggregate(rule.init(), Round(w, w + alike(random), EXAMPLES))
+    w, state = random.standard_normal(P), rule.init()
+    for _ in range(ACQUAINTED):
+        _, state = rule.aggregate(state, Round(w, w + alike(random), EXAMPLES))
     updates = against_all(random, w, wrong=False)
     model, state = rule.aggregate(state, Round(w, w + updates, EXAMPLES))
     assert (state.distrusted, state.note) == ((), "shortened the update of client 2")
@@ -386,6 +397,76 @@ def test_who_is_against_all_others_does_not_count_in_that_round() -> None:
     assert state.absent == ()
 
 
+def from_the_start(random: Any, w: Any) -> Any:
+    """Updates of which client 9's, of a class of its own, is long and against all others."""
+    updates = alike(random)
+    updates[9] *= -5.5
+    return stretched(updates, w, wrong([9]))
+
+
+def test_who_is_against_all_others_from_the_start_is_different_and_keeps_its_weight() -> None:
+    random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
+    w, state = random.standard_normal(P), rule.init()
+    share = EXAMPLES[9] / EXAMPLES.sum()
+    for _ in range(ROUNDS + 10):
+        updates = from_the_start(random, w)
+        _, state = rule.aggregate(state, Round(w, w + updates, EXAMPLES))
+        assert state.distrusted == ()
+        # It weighs half of what the others do together when they are as long as usual.
+        lengths = np.linalg.norm(updates, axis=1)
+        others = (1 - share) * np.median(lengths)
+        assert 0.4 * others < state.weights[9] * lengths[9] < 0.6 * others
+        assert state.weights[9] < share
+    assert state.spared == (9,)
+
+
+def test_who_is_not_there_at_the_start_is_not_different() -> None:
+    random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
+    w, state = random.standard_normal(P), rule.init()
+    for t in range(5):
+        received = (np.arange(K) != 9) | (t > 2)
+        W = np.where(received[:, None], w + from_the_start(random, w), w)
+        _, state = rule.aggregate(state, Round(w, W, EXAMPLES, received))
+    assert state.spared == ()
+
+
+@pytest.mark.parametrize(("shortens_by", "apart"), [(1.0, (2,)), (0.95, ())])
+def test_who_is_mending_keeps_its_weight(shortens_by: float, apart: tuple[int, ...]) -> None:
+    random, evidence = np.random.default_rng(0), Evidence()
+    for t in range(ROUNDS):
+        updates = lie(alike(random), "noise", random, (2,))
+        updates[2] *= shortens_by**t
+        evidence = after(evidence, range(K), gram(updates), wrong([2]))
+    assert evidence.outsiders == apart
+
+
+def test_who_was_short_does_not_begin_to_be_long() -> None:
+    random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
+    w, state = random.standard_normal(P), rule.init()
+    for t in range(40):
+        updates = 0.9**t * alike(random)
+        if t == 39:
+            updates[2] *= 500
+        _, state = rule.aggregate(state, Round(w, w + updates, EXAMPLES))
+    assert state.note == "shortened the update of client 2"
+    # At first it would have been usual to be eight times shorter than it is now.
+    share, length = EXAMPLES[2] / EXAMPLES.sum(), np.linalg.norm(updates[2])
+    assert state.weights[2] * length < 0.2 * share * length / 8
+
+
+def test_two_clients_are_shortened_beside_what_was_usual() -> None:
+    random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
+    w, state = random.standard_normal(P), rule.init()
+    for t in range(6):
+        updates = alike(random)
+        received = (np.arange(K) < 2) | (t < 5)
+        updates[1] *= 100 if t == 5 else 1
+        W = np.where(received[:, None], w + updates, w)
+        _, state = rule.aggregate(state, Round(w, W, EXAMPLES, received))
+    assert state.note == "shortened the update of client 1"
+    assert state.weights[1] * 50 < EXAMPLES[1] / EXAMPLES.sum()
+
+
 @pytest.mark.parametrize(("pause", "wrong", "apart"), [
     (0, True, True), (8, True, True), (15, True, False), (0, False, False),
 ])  # fmt: skip
@@ -394,7 +475,7 @@ def test_who_is_against_all_others_twice_is_not_trusted(
 ) -> None:
     random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
     w, state = random.standard_normal(P), rule.init()
-    for liar in (False, True, *[False] * pause, True):
+    for liar in (*[False] * ACQUAINTED, True, *[False] * pause, True):
         assert state.distrusted == ()
         updates = against_all(random, w, wrong) if liar else stretched(alike(random), w, STILL)
         _, state = rule.aggregate(state, Round(w, w + updates, EXAMPLES))
@@ -408,7 +489,7 @@ def test_a_short_update_against_others_that_hardly_move_is_no_opposition() -> No
     growth[2] += 0.1
     length = float(np.linalg.norm(updates[2]))
     for highest, found in ((length, [2]), (2 * length, [])):
-        assert opposed(gram(updates), np.ones(K) / K, growth, 3, highest).apart == found
+        assert list(opposed(gram(updates), growth, 3, highest).apart) == found
 
 
 @pytest.mark.parametrize(
@@ -421,14 +502,14 @@ def test_who_is_against_all_others_is_longer_than_they_or_wrong_about_the_labels
     updates, growth = alike(np.random.default_rng(0)), np.linspace(-0.01, 0.01, K)
     updates[2] *= factor
     growth[2] += apart
-    seen = ([], []) if found is None else ([found], [found] if apart else [])
-    assert opposed(gram(updates), np.ones(K) / K, growth, most=3) == seen
+    seen = NOBODY if found is None else ([found], True, [found] if apart else [])
+    assert opposed(gram(updates), growth) == seen
 
 
 def test_nobody_is_against_others_that_do_not_agree() -> None:
     updates = np.random.default_rng(0).standard_normal((K, P))
     updates[2] = -4 * updates.sum(axis=0)
-    assert opposed(gram(updates), np.ones(K) / K, STILL, most=3) == ([], [])
+    assert opposed(gram(updates), STILL) == NOBODY
 
 
 @pytest.mark.parametrize("liars", [[2], [2, 5], [2, 5, 8]])
@@ -436,8 +517,20 @@ def test_a_few_that_lie_together_are_against_all_others(liars: list[int]) -> Non
     updates = alike(np.random.default_rng(0))
     updates[liars] *= -4
     growth = np.where(np.isin(np.arange(K), liars[:1]), 0.1, 0.0)
-    assert opposed(gram(updates), np.ones(K) / K, growth, most=3) == (liars, liars[:1])
-    assert opposed(gram(updates), np.ones(K) / K, growth, most=len(liars) - 1) == ([], [])
+    assert opposed(gram(updates), growth) == (liars, True, liars[:1])
+    assert opposed(gram(updates), growth, most=len(liars) - 1) == NOBODY
+
+
+@pytest.mark.parametrize(
+    ("of_liar", "of_others", "proven"), [(-0.1, 0.0, True), (0.1, 0.0, False), (0.1, -0.05, True)]
+)
+def test_who_was_never_alike_is_proven_wrong_by_growth_alone(
+    of_liar: float, of_others: float, proven: bool
+) -> None:
+    updates = alike(np.random.default_rng(0))
+    updates[2] *= -4
+    growth = np.where(np.arange(K) == 2, of_liar, of_others)
+    assert opposed(gram(updates), growth, turned=False) == ([2], proven, [2] if proven else [])
 
 
 def test_of_a_few_that_are_near_each_other_all_must_be_long() -> None:
@@ -445,7 +538,7 @@ def test_of_a_few_that_are_near_each_other_all_must_be_long() -> None:
     updates = alike(np.random.default_rng(0))
     updates[2] *= -4
     updates[5] *= -1
-    assert opposed(gram(updates), np.ones(K) / K, STILL, most=3) == ([], [])
+    assert opposed(gram(updates), STILL) == NOBODY
 
 
 @pytest.mark.parametrize("odd", [np.inf, np.nan])
@@ -453,15 +546,16 @@ def test_an_update_without_a_length_is_against_nobody(odd: float) -> None:
     found = gram(alike(np.random.default_rng(0)))
     found[2] = found[:, 2] = odd
     with np.errstate(invalid="ignore"):
-        assert opposed(found, np.ones(K) / K, STILL, most=3) == ([], [])
+        assert opposed(found, STILL) == NOBODY
 
 
 def test_not_more_than_a_third_are_set_apart() -> None:
     random, rule = np.random.default_rng(0), fedhaw.FedHAWAuto()
     w, state = random.standard_normal(P), rule.init()
-    for liar in np.repeat(range(5), 2):
+    for liar in (*[None] * ACQUAINTED, *np.repeat(range(5), 2)):
         updates = alike(random)
-        updates[liar] *= -4
+        if liar is not None:
+            updates[liar] *= -4
         updates = stretched(updates, w, np.where(np.arange(K) == liar, 0.1, 0.0))
         _, state = rule.aggregate(state, Round(w, w + updates, EXAMPLES))
     assert state.distrusted == (0, 1, 2)

@@ -1,5 +1,6 @@
 """An upload that is finite, well formed and absurd: it counts as lost, under every rule."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fedhaw
+from fedhaw.data import load
 from fedhaw.simulation import History
 from fedhaw.uplink import RecordedUplink
 
@@ -99,3 +101,23 @@ def test_where_all_are_honest_the_guards_change_no_bit(alpha: float) -> None:
     free = fedhaw.simulate(fedhaw.FedHAWAuto(without="trust"), length_limit=0, **settings)
     assert [bool(run.records[-1].metrics["likeness"]) for run in (guarded, free)] == [True, False]
     np.testing.assert_array_equal(guarded.model, free.model)
+
+
+@pytest.mark.parametrize("eta", [0.01, 0.1])
+def test_a_class_that_few_clients_hold_is_learnt(eta: float) -> None:
+    """Two of ten hold all eights and nines, and nothing else; to the others it is one class."""
+    digits = load("mnist-5k", None)
+    rare, rare_test = digits.y_train > 7, digits.y_test > 7
+    data = replace(
+        digits, name="eights and nines", y_train=rare.astype(np.int64),
+        y_test=rare_test.astype(np.int64), classes=2, whole_labels=None,
+    )  # fmt: skip
+    parts = [*np.array_split(np.flatnonzero(rare), 2), *np.array_split(np.flatnonzero(~rare), 8)]
+    history = fedhaw.simulate(
+        fedhaw.FedHAWAuto(), data, split=parts, eta=eta, batch=32, rounds=60, seed=0,
+        model="mlp", engine="stacked", evaluate_every=10,
+    )  # fmt: skip
+    assert history.lost.sum() == 0
+    assert not any("trust" in (record.note or "") for record in history.records)
+    # Long steps waver between the classes.
+    assert np.nanmax(history.accuracy) > 1 - rare_test.mean() + 0.03

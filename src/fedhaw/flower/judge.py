@@ -1,7 +1,7 @@
 """What can be said against a reply only when all of them are in."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from fedhaw.flower.answers import Answers
 from fedhaw.flower.examples import SUDDEN, ExamplesLimit
 from fedhaw.flower.roster import Roster, order
 from fedhaw.rules import LengthGuard
+from fedhaw.rules.base import Client
 
 if TYPE_CHECKING:  # it needs torch, which most servers do without
     from fedhaw.flower.beside import Beside
@@ -23,12 +24,14 @@ class Judge:
         examples_limit: bounds what clients say of their data.
         guard: refuses absurdly long updates.
         beside: the client algorithm's part of the server, if it has one.
+        spared: clients whose long updates the rule shortens itself.
     """
 
     roster: Roster
     examples_limit: ExamplesLimit
     guard: LengthGuard
     beside: "Beside | None"
+    spared: Collection[Client] = ()
 
     def judge(self, answers: Answers, lengths: Mapping[int, float]) -> tuple[set[str], LengthGuard]:
         """Contributions that cannot be believed, refused.
@@ -46,7 +49,8 @@ class Judge:
             refused = self.beside.judge({c.client: c.beside for c in said.values()})
             named = {n: refused[c.client] for n, c in said.items() if c.client in refused}
             answers.refuse(named, with_examples=True)
-        absurd, guard = self.guard.judge(*self._measured(answers, lengths))
+        spared = {node for node, c in said.items() if c.client in self.spared}
+        absurd, guard = self.guard.judge(*self._measured(answers, lengths), spared)
         clients = {said[node].client for node in absurd}
         answers.refuse({node: absurd[node] for node in list(said) if node in absurd})
         return clients, guard

@@ -133,7 +133,13 @@ class Training:
                 aggregator.matrix(len(self.questions)),
                 [question.node for question in self.questions],
             ),
-            Judge(self.roster, self.examples_limit, aggregator.guard, aggregator.beside),
+            Judge(
+                self.roster,
+                self.examples_limit,
+                aggregator.guard,
+                aggregator.beside,
+                getattr(aggregator.state, "spared", ()),
+            ),
             self.late,
         )
         for reply in replies:

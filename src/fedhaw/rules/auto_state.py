@@ -52,6 +52,11 @@ class FedHAWAutoState(LastRound):
         return self.evidence.outsiders
 
     @property
+    def spared(self) -> tuple[Client, ...]:
+        """The clients whose long updates the rule shortens; no guard need refuse them."""
+        return self.evidence.different
+
+    @property
     def metrics(self) -> Metrics:
         """What the rule learnt, by name."""
         return {

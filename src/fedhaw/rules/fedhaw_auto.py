@@ -41,13 +41,11 @@ numbers but P of them are ratios of lengths and cosines.
   late is as stale and counts as a replayed one does. But it is there more often: momentum,
   which took stale updates for agreement, went too far (docs/simulation.md), so `timely`.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
-  replayed, and v, in which it still is, starts afresh. One whose update is against all others
+  replayed, and v, in which it still is, starts afresh. One that is proven to be against all others
   (`opposition`) has weight 0 at once. Nor is anything replayed of who was refused.
 - Of more than REMEMBERED clients in a round nobody is judged.
-- Until a verdict is reached, which takes rounds, nobody shouts: an update more than LONG times as
-  long as the round's median, or more for a client with more data, counts as one of that length.
-  The median, or 1 / (LONG LIMIT) of the longest so far: when most clients have learnt all they can,
-  theirs are next to nothing, and whoever still learns something must not count as that.
+- Until a verdict is reached, which takes rounds, nobody shouts: updates that are far too long, or
+  against all others, count as shorter ones (`auto_lengths`).
 
 theta starts at 0 and gamma at 0; round 0 is FedAvg. The steps of both are in `auto_coefficients`,
 m_k in `auto_replay`. docs/rules/fedhaw-auto.md shows what the rule does.
@@ -62,11 +60,12 @@ import numpy as np
 
 from fedhaw.listing import listed
 from fedhaw.rules.auto_coefficients import Coefficients, Part, Shares, coefficients
+from fedhaw.rules.auto_lengths import outvoted, shortening, usual_lengths
 from fedhaw.rules.auto_replay import replayed
 from fedhaw.rules.auto_state import FedHAWAutoState
 from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, namespace
 from fedhaw.rules.guards import checked, unchanged
-from fedhaw.rules.lengths import LIMIT, MAJORITY, shortened_note
+from fedhaw.rules.lengths import MAJORITY, shortened_note
 from fedhaw.rules.opposition import Opponents, opposed
 from fedhaw.rules.passes import (
     Angles,
@@ -78,9 +77,7 @@ from fedhaw.rules.passes import (
     stride,
     update_squares,
 )
-from fedhaw.rules.trust import REMEMBERED
-
-LONG = 6.0
+from fedhaw.rules.trust import BEGINNING, REMEMBERED
 
 PARTS: tuple[Part, ...] = get_args(Part)
 
@@ -100,7 +97,7 @@ class FedHAWAuto:
         "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
     )
 
-    version: ClassVar[int] = 8
+    version: ClassVar[int] = 9
 
     def __post_init__(self) -> None:
         if self.without is not None and self.without not in PARTS:
@@ -131,19 +128,25 @@ class FedHAWAuto:
             fresh, angles = mean_and_angles(w, W, s)
             squares = np.diag(angles.gram)
         shares = Shares(float(s[current.received].sum()), float(s[current.in_time].sum()))
-        factors, opponents = np.ones(len(s)), Opponents([], [])
+        factors, opponents = np.ones(len(s)), Opponents()
         if self.without != "trust":
             moved = current.received & (squares > 0) & (s > 0)
-            if np.count_nonzero(moved) >= MAJORITY and np.isfinite(squares).all():
-                usual = float(np.median(np.sqrt(squares[moved])))
-                state = replace(state, pace=state.pace.beside(usual))
-                usual = max(usual, state.pace.highest / (LONG * LIMIT))
-                factors = _shortening(current, squares, moved, usual)
-            if angles is not None:
-                opponents = _opponents(state, current, angles, s)
-        if opponents.updates:
-            factors[opponents.updates] = 0.0
-            state = replace(state, velocity=None)  # their clients may be in there
+            if moved.any() and np.isfinite(squares).all():
+                median = float(np.median(np.sqrt(squares[moved])))
+                if np.count_nonzero(moved) < MAJORITY:
+                    median = 0.0  # of so few it says nothing
+                else:
+                    state = replace(state, pace=state.pace.beside(median))
+                usual = usual_lengths(state, current, median)
+                factors = shortening(current, squares, moved, usual)
+                if angles is not None:
+                    opponents = _opponents(state, current, angles, s)
+                few = opponents.updates
+                if opponents.proven:
+                    factors[few] = 0.0
+                    state = replace(state, velocity=None)  # their clients may be in there
+                elif few:
+                    factors[few] *= outvoted(s * factors * np.sqrt(squares), s, usual, few)
         too_long = factors < 1
         if too_long.any() or current.late.any():
             s = s * factors
@@ -174,7 +177,7 @@ class FedHAWAuto:
                 "an update is too large for its square; FedHAW-auto learnt nothing from the round"
             )
         elif self.without != "trust" and angles is not None:
-            evidence = evidence.after(*_compared(current, angles))
+            evidence = evidence.after(*_compared(current, angles, factors))
             evidence = evidence.against(current.clients[k] for k in opponents.apart)
             note = _note(state.distrusted, evidence.outsiders)
         shortened = [name for name, long in zip(current.clients, too_long, strict=True) if long]
@@ -212,25 +215,22 @@ def _weights(state: FedHAWAutoState, current: Round) -> Vector:
     return trusted / trusted.sum() if trusted.any() else trusted
 
 
-def _shortening(current: Round, squares: Vector, moved: Array, usual: float) -> Vector:
-    """(K,) factors that bring updates which are far too long to the usual length; 1 for others."""
-    lengths, examples = np.sqrt(squares), current.shares
-    # A client with more data takes more steps and may go further (`lengths`).
-    more_data = examples / np.median(examples[moved])
-    allowed = usual * np.clip(LONG + more_data - 1.0, LONG, LONG * LIMIT)
-    factors: Vector = np.where(moved & (lengths > allowed), usual / np.maximum(lengths, usual), 1.0)
-    return factors
-
-
 def _opponents(state: FedHAWAutoState, current: Round, angles: Angles, s: Vector) -> Opponents:
     """The updates that are against all others of the round."""
     here = np.flatnonzero(current.in_time & (s > 0) & (np.diag(angles.gram) > 0))
     apart = len(set(state.distrusted) & set(current.clients))
     most = min(len(s) // 3 - apart, len(here) // 3)
+    names = [current.clients[k] for k in here]
     found = opposed(
-        angles.gram[np.ix_(here, here)], s[here], _growth(angles)[here], most, state.pace.highest
-    )
-    return Opponents(*(here[which].tolist() for which in found))
+        angles.gram[np.ix_(here, here)], s[here], _growth(angles)[here],
+        np.array([state.evidence.belonged(name) for name in names]), most, state.pace.highest,
+    )  # fmt: skip
+    # Against all others from the start is who is different, not who is wrong.
+    early = max(state.evidence.seen.values(), default=0) < BEGINNING
+    spared = {names[k] for k in found.updates} & set(state.evidence.different)
+    proven = found.proven and not early and not spared
+    apart = here[list(found.apart)].tolist() if proven else []
+    return Opponents(here[list(found.updates)].tolist(), proven, apart)
 
 
 def _growth(angles: Angles) -> Vector:
@@ -239,11 +239,14 @@ def _growth(angles: Angles) -> Vector:
     return np.divide(angles.along, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
 
 
-def _compared(current: Round, angles: Angles) -> tuple[Sequence[Client], Vector, Vector, Vector]:
+def _compared(
+    current: Round, angles: Angles, factors: Vector
+) -> tuple[Sequence[Client], Vector, Vector, Vector, Vector]:
     """Whose updates arrived in time, and what `Evidence.after` wants to know of them."""
     here = np.flatnonzero(current.in_time)
     gram, examples = angles.gram[np.ix_(here, here)], np.asarray(current.num_examples, dtype=float)
-    return [current.clients[k] for k in here], gram, _growth(angles)[here], examples[here]
+    counted = factors[here] * np.sqrt(np.diag(gram))
+    return [current.clients[k] for k in here], gram, _growth(angles)[here], examples[here], counted
 
 
 def _note(before: Sequence[Client], now: Sequence[Client]) -> str | None:

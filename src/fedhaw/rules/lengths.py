@@ -22,6 +22,9 @@ at first. Whoever still learns something would then be shut out, and stay so, si
 never learn it. But where few of many arrive and most of these have diverged, so has their median:
 it is believed up to `highest`.
 
+A rule may ask to be shown long updates of some clients, which it shortens itself: its state names
+them in `spared`. They are refused beyond SPARED times `highest`.
+
 Two clients are no majority: in a round of one or two only earlier rounds say what is usual, and
 before there are any nobody is refused. Where most of a round was refused, the oldest of the recent
 rounds is forgotten, and with the last of them `highest`, so that a federation whose clients begin
@@ -29,7 +32,7 @@ to take longer steps goes on after a few rounds.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Any, TypeVar
@@ -43,6 +46,9 @@ LIMIT = 10.0
 the letter's MNIST federation nobody is refused (tests/simulation/test_letter.py). Near the end of
 training, when all updates are short, honest ones may be 5 to 9 times as long as usual, and at
 learning rates at which single clients diverge 20 times and more (benchmarks/honest_updates.py)."""
+
+SPARED = 100.0
+"""How many times as long as `highest` an update of a client may be that is left to the rule."""
 
 MAJORITY = 3
 """Fewest clients of whom a median says what is usual."""
@@ -74,7 +80,10 @@ class LengthGuard:
             check_number("The length guard", "limit", self.limit, above=1)
 
     def judge(
-        self, lengths: Mapping[C, float], examples: Mapping[C, float]
+        self,
+        lengths: Mapping[C, float],
+        examples: Mapping[C, float],
+        spared: Container[C] = (),
     ) -> tuple[dict[C, str], "LengthGuard"]:
         """The clients whose updates are refused, and the guard that knows of this round.
 
@@ -82,6 +91,7 @@ class LengthGuard:
             lengths: |w_k - w| of every upload that arrived. NaN is nobody's length: a model that
                 is not a number is named by the rule.
             examples: N_k of the same clients.
+            spared: clients whose long updates the rule shortens itself.
 
         Returns:
             Why each refused client is refused, and the guard for the next round.
@@ -94,9 +104,10 @@ class LengthGuard:
         for client, length in lengths.items():
             more_data = max(1.0, examples[client] / typical)
             allowed = min(self.limit + more_data - 1.0, self.limit**2)
+            room = SPARED if client in spared else 1.0
             if length == math.inf:
                 refused[client] = "the update is not finite, or too long to be measured"
-            elif usual is not None and length > max(allowed * usual, self.highest):
+            elif usual is not None and length > max(allowed * usual, room * self.highest):
                 refused[client] = f"the update is {length / usual:.2g} times as long as usual"
         taken = [length for client, length in lengths.items() if client not in refused]
         return refused, self._after(_measured(taken), len(refused))

@@ -3,12 +3,21 @@
 Trust takes twenty rounds, and that is long where updates are reversed or labels flipped: a few of
 those harm a model. But as soon as they do, all others pull it back, and that shows in a single
 round: one update, or a few that may be each other's like, are at an obtuse angle to every other, by
-more than OPPOSED to their mean, while each of the others has its like, nearer than ALIKE. That
-alone an honest client which alone holds a class may do, too, and be long. But then its growth
-(`trust.py`) is not unlike the others'. So an update that is LONGER than the median, and its growth
-beyond all others' by GAP, does not count in its round, nor does one that is FAR_LONGER.
+more than OPPOSED to their mean, while each of the others has its like, nearer than ALIKE; and they
+are LONGER than the median, or FAR_LONGER where their growth (`trust.py`) is not beyond all others'
+by GAP.
+
+That alone an honest client which alone holds a class may do, too. So its update, or theirs, may
+weigh half of what the others' usually do together, and no more: liars then stand against a majority
+that always wins, and a class that only few hold is learnt as soon as the others find less to do.
+
+It is *proven* that they lie, and nothing of them counts in the round, if their growth is below all
+others', or above it while all others' is negative, which is what reversed updates do to a model;
+or if they have belonged to the others before. Nothing is proven against who was against all others
+from the start (`trust.py`).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,15 +35,22 @@ class Opponents(NamedTuple):
 
     Attributes:
         updates: which.
-        apart: those of them whose clients are outsiders when it happens again.
+        proven: whether there is more against them than that.
+        apart: those whose clients are outsiders when it happens again.
     """
 
-    updates: list[int]
-    apart: list[int]
+    updates: Sequence[int] = ()
+    proven: bool = False
+    apart: Sequence[int] = ()
 
 
 def opposed(
-    gram: Vector, shares: Vector, growth: Vector, most: int, highest: float = 0.0
+    gram: Vector,
+    shares: Vector,
+    growth: Vector,
+    turned: Vector,
+    most: int,
+    highest: float = 0.0,
 ) -> Opponents:
     """The updates of a round, `most` at most, that are against all others.
 
@@ -42,10 +58,11 @@ def opposed(
         gram: (K, K) the inner products of the updates, none of which has length 0.
         shares: (K,) of the data behind them.
         growth: (K,) their cosines with the global model.
+        turned: (K,) whether their clients have been like the others so far.
         most: how many there can be.
         highest: the longest that was usual in any round.
     """
-    nobody = Opponents([], [])
+    nobody = Opponents()
     lengths = np.sqrt(np.diag(gram))
     cosines = gram / np.outer(lengths, lengths)
     few = _at_obtuse_angles(cosines, most) if len(gram) >= JUDGED else []
@@ -59,12 +76,15 @@ def opposed(
     weights = shares[others] * np.minimum(1.0, usual / lengths[others])
     mean = np.sqrt(weights @ gram[among] @ weights)
     against = gram[few][:, others] @ weights < -OPPOSED * lengths[few] * mean
-    beyond = np.maximum(growth[others].min() - growth[few], growth[few] - growth[others].max())
+    least, largest = growth[others].min(), growth[others].max()
+    shrinks, stretches = least - growth[few] > GAP, growth[few] - largest > GAP
     beside = max(usual, highest / 2)
-    long = lengths[few] > np.where(beyond > GAP, LONGER, FAR_LONGER) * beside
+    long = lengths[few] > np.where(shrinks | stretches, LONGER, FAR_LONGER) * beside
     if not (against & long).all():  # two honest clients that share a class may be near each other
         return nobody
-    return Opponents(few, [k for k, wrong in zip(few, beyond > GAP, strict=True) if wrong])
+    wrong = shrinks | (stretches & (turned[few] | (largest < 0)))
+    apart = [k for k, sure in zip(few, wrong, strict=True) if sure]
+    return Opponents(few, bool((wrong | turned[few]).all()), apart)
 
 
 def _at_obtuse_angles(cosines: Vector, most: int) -> list[int]:

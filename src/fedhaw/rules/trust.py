@@ -14,11 +14,20 @@ negative where the model is sure and wrong: for labels that have nothing to do w
 something else than the others'. Reversed updates turn the signs of all: whoever sends them
 stretches the model, and all others, whose labels it now gets wrong, shrink it. So an outsider
 
-- has, with its like, a growth below -MARGIN, or above 0 while the others' is below -MARGIN and its
-  score NEAR or more below the least of theirs: so it is with who reverses updates, but not with who
-  still has something to learn when weight decay is all that is left to the others;
+- has, with its like, a growth below -MARGIN, or above 0 while the others' is below -MARGIN;
 - stands apart from all others in growth by a gap wider than GAP that is clear, together with the
-  one in likeness if there is one: gap / spread of the others, added up, is above CLEAR.
+  one in likeness if there is one: gap / spread of the others, added up, is above CLEAR;
+- is not *mending*: the updates of these are, on average, still longer than MENDING times the
+  longest they have been, as running means. Whatever a model learns asks for shorter and shorter
+  updates; what contradicts it asks for longer ones, the more the model learns. So a class that is
+  still being learnt is left its time, and so is who finds something to learn when weight decay is
+  all that is left to the others;
+- was not *different* from the start, where its growth is below the others'. Before anything is
+  learnt there is nothing that wrong labels could contradict: their first updates are like the
+  others', or at right angles to them. But a client that alone holds a class is against all others
+  then, because it asks for another answer to everything: its first update, within the first
+  BEGINNING rounds, has a mean cosine with all others below -AGAINST, and APART below the least of
+  theirs, as have at most a third of all.
 
 **Likeness** alone proves nothing: a client that alone holds a class is as unlike the others as one
 that flips labels. The larger half, because a minority that agrees with itself must not lift itself.
@@ -28,9 +37,9 @@ little sure and wrong about some honest clients. And it acquits: a single client
 nearer to all others' than ALIKE, and than most of theirs are, has data that fit the others',
 whatever its growth. Only a single one, for several could be near each other.
 
-**Opposition** in a single round (`opposition.py`) is evidence, too: who is found against all others
-again before long is an outsider. Once is not enough: when nearly all is learnt, whoever still
-learns something is long and against the others in one round of hundreds.
+**Opposition** in a single round (`opposition.py`) is evidence, too, where it is proven: who is
+found so again before long is an outsider. Once is not enough: when nearly all is learnt, whoever
+still learns something is long and against the others in one round of hundreds.
 
 At most a third of all are outsiders, with at most MINORITY of the data: the fewer the others are,
 the more often they lie close together by chance, and a model that learns from few clients with most
@@ -70,6 +79,17 @@ are at most eleven rounds apart. Honest clients' are 25 and more (Adam 0.001, D_
 NEAR = 0.03
 """In cosines: what a running mean of ten rounds may be off by."""
 
+BEGINNING, AGAINST, APART = 2, 0.1, 0.3
+"""Rounds, and twice cosines; benchmarks/first_updates.py shows how far clients with wrong labels
+stay from these, and those with a class of their own go beyond them."""
+
+MENDING = 0.7
+"""Liars' updates are hardly shorter than ever when these are judged; those of honest clients that
+the model gets wrong for a while have fallen by half then."""
+
+ACQUAINTED = 5
+"""Rounds after which it is known whether a client is like the others."""
+
 PROBATION = 40
 """Rounds in a row; a client whose honest update would be unlike the others' may look like them for
 a while when it is reversed."""
@@ -106,6 +126,9 @@ class Evidence:
         examples: how many samples each client has.
         calm: for how many rounds in a row each outsider has looked like the others.
         opposition: what is left of each client's opposition to all others.
+        lengths: the running mean of what the lengths of every client's updates counted as.
+        peaks: the longest that was so far.
+        different: the clients that were against all others before anything was learnt.
         outsiders: the clients that are set apart.
     """
 
@@ -116,10 +139,18 @@ class Evidence:
     examples: Mapping[Client, float] = field(default_factory=dict)
     calm: Mapping[Client, float] = field(default_factory=dict)
     opposition: Mapping[Client, float] = field(default_factory=dict)
+    lengths: Mapping[Client, float] = field(default_factory=dict)
+    peaks: Mapping[Client, float] = field(default_factory=dict)
+    different: tuple[Client, ...] = ()
     outsiders: tuple[Client, ...] = ()
 
     def after(
-        self, names: Sequence[Client], gram: Vector, growth: Vector, examples: Vector
+        self,
+        names: Sequence[Client],
+        gram: Vector,
+        growth: Vector,
+        examples: Vector,
+        counted: Vector,
     ) -> "Evidence":
         """The evidence with one more round, and the verdict that follows.
 
@@ -128,6 +159,7 @@ class Evidence:
             gram: (K, K) the inner products of those updates.
             growth: (K,) their cosines with the global model.
             examples: (K,) their numbers of samples.
+            counted: (K,) the lengths as which they counted.
         """
         lengths = np.sqrt(np.diag(gram))
         moved = np.flatnonzero(lengths > 0)
@@ -136,8 +168,23 @@ class Evidence:
         cosines = gram[np.ix_(moved, moved)] / np.outer(lengths[moved], lengths[moved])
         present = [names[int(k)] for k in moved]
         known = {**self.examples, **dict(zip(present, examples[moved].tolist(), strict=True))}
-        grown = replace(self, examples=known)._with(present, cosines, growth[moved])
-        return grown._judged(present)
+        different = (*self.different, *self._against_at_first(present, cosines))
+        grown = replace(self, examples=known, different=different)
+        return grown._with(present, cosines, growth[moved], counted[moved])._judged(present)
+
+    def _against_at_first(self, present: Sequence[Client], cosines: Vector) -> list[Client]:
+        """Whose first update is against all others, while nothing has been learnt yet."""
+        if max(self.seen.values(), default=0) >= BEGINNING or len(present) < JUDGED:
+            return []
+        means = (cosines.sum(axis=1) - 1.0) / (len(present) - 1)
+        few = means < -AGAINST
+        if not 0 < few.sum() <= len(present) // 3 or means[~few].min() - means[few].max() < APART:
+            return []
+        return [
+            client
+            for client, against in zip(present, few, strict=True)
+            if against and client not in self.seen
+        ]
 
     def against(self, clients: Iterable[Client]) -> "Evidence":
         """The evidence that these clients were against all others; who was lately is set apart."""
@@ -149,6 +196,14 @@ class Evidence:
             opposition={**self.opposition, **dict.fromkeys(found, 1.0)},
             outsiders=tuple(name for name in self.seen if name in apart),
         )
+
+    def belonged(self, client: Client) -> bool:
+        """Whether a client has been like the others for some rounds."""
+        if self.seen.get(client, 0.0) < ACQUAINTED:
+            return False
+        i = [*self.seen].index(client)
+        known = np.sort(self.likeness[i][self.pairs[i] > 0])
+        return bool(len(known) and known[-max(1, len(known) // 2) :].mean() > ALIKE)
 
     def scores(self, of: int = 2) -> dict[Client, float]:
         """How much each client that can be judged resembles the trusted ones most like it.
@@ -167,7 +222,9 @@ class Evidence:
                 scores[client] = float(known[-max(1, len(known) // of) :].mean())
         return scores
 
-    def _with(self, present: Sequence[Client], cosines: Vector, grown: Vector) -> "Evidence":
+    def _with(
+        self, present: Sequence[Client], cosines: Vector, grown: Vector, counted: Vector
+    ) -> "Evidence":
         """The running means with one more round of the clients that are present."""
         others = ~np.eye(len(present), dtype=bool)
         order = [client for client in self.seen if client not in set(present)] + list(present)
@@ -179,10 +236,16 @@ class Evidence:
         likeness[block] += np.where(others, rates * (cosines - likeness[block]), 0.0)
 
         seen = {client: self.seen.get(client, 0.0) for client in order}
-        growth = {client: self.growth.get(client, 0.0) for client in order}
-        for client, value in zip(present, grown.tolist(), strict=True):
+        growth, lengths, peaks = (
+            {client: values.get(client, 0.0) for client in order}
+            for values in (self.growth, self.lengths, self.peaks)
+        )
+        for client, value, length in zip(present, grown.tolist(), counted.tolist(), strict=True):
             seen[client] += 1
-            growth[client] += max(RATE, 1 / seen[client]) * (value - growth[client])
+            rate = max(RATE, 1 / seen[client])
+            growth[client] += rate * (value - growth[client])
+            lengths[client] += rate * (length - lengths[client])
+            peaks[client] = max(peaks[client], lengths[client])
         here = set(present)
         fading = {
             client: left * FADING if client in here else left
@@ -191,6 +254,8 @@ class Evidence:
         }
         return replace(
             self, seen=seen, likeness=likeness, pairs=pairs, growth=growth, opposition=fading,
+            lengths=lengths, peaks=peaks,
+            different=tuple(client for client in self.different if client in seen),
             examples={client: self.examples.get(client, 0.0) for client in seen},
             outsiders=tuple(client for client in self.outsiders if client in seen),
         )  # fmt: skip
@@ -214,7 +279,10 @@ class Evidence:
         room -= sum(self.examples[client] for client in apart)
         suspects = []
         if len(judged) >= JUDGED:
-            suspects = [rest[k] for k in _beyond_the_gap(likeness, growth, examples, most, room)]
+            excused = np.array([client in self.different for client in rest])
+            still = np.array([self.lengths[c] / (self.peaks[c] or 1.0) for c in rest])
+            beyond = _beyond_the_gap(likeness, growth, examples, excused, still, most, room)
+            suspects = [rest[k] for k in beyond]
         if not (len(suspects) == 1 and self._is_near_all(suspects[0], rest)):
             apart += suspects
         outside = set(apart)
@@ -259,7 +327,13 @@ class Evidence:
 
 
 def _beyond_the_gap(
-    likeness: Vector, growth: Vector, examples: Vector, most: int, room: float
+    likeness: Vector,
+    growth: Vector,
+    examples: Vector,
+    excused: Vector,
+    still: Vector,
+    most: int,
+    room: float,
 ) -> list[int]:
     """Which clients stand apart most clearly; none where it is not clear.
 
@@ -267,6 +341,8 @@ def _beyond_the_gap(
         likeness: (n,) their scores.
         growth: (n,) theirs.
         examples: (n,) their numbers of samples.
+        excused: (n,) whether they were different from the start.
+        still: (n,) how long their updates are beside the longest they have been.
         most: how many there can be.
         room: how many samples these can have.
     """
@@ -282,7 +358,8 @@ def _beyond_the_gap(
             shrunk = -growth[few if shrinking else others].mean()
             alike = _gap(likeness[few], likeness[others])
             confirmed = alike > NEAR
-            guilty = shrinking or (growth[few].min() > 0 and confirmed)
+            guilty = not excused[few].any() if shrinking else growth[few].min() > 0
+            guilty = guilty and still[few].mean() > MENDING
             wide = 1.0 if confirmed else UNCONFIRMED
             if gap > wide * GAP and shrunk > wide * MARGIN and guilty:
                 clarity = _ratio(gap, side[others]) + _ratio(alike, likeness[others])

@@ -114,7 +114,8 @@ class Loop:
                     late.add(upload.client)
                     lengths[upload.client] = upload.length
             examples = {client: float(federation.holdings.size(client)) for client in lengths}
-            absurd, progress.guard = progress.guard.judge(lengths, examples)
+            spared = getattr(progress.state, "spared", ())
+            absurd, progress.guard = progress.guard.judge(lengths, examples, spared)
             lost |= absurd
             clock.lap("train")
 
