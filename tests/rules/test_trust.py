@@ -18,7 +18,7 @@ EXAMPLES = 100.0 + np.arange(1, K + 1) * 10.0
 
 
 STILL = np.zeros(K)
-NOBODY = ((), False, ())
+NOBODY = ((), (), ())
 
 
 def opposed(
@@ -72,11 +72,16 @@ def stretched(updates: Any, w: Any, cosines: Any) -> Any:
 
 
 def after(
-    evidence: Evidence, names: Sequence[int], gram: Any, growth: Any, examples: Any = None
+    evidence: Evidence,
+    names: Sequence[int],
+    gram: Any,
+    growth: Any,
+    examples: Any = None,
+    first: bool = False,
 ) -> Evidence:
     """The evidence with one more round, of clients with as much data each unless it is given."""
     examples = np.ones(len(names)) if examples is None else examples
-    return evidence.after(names, gram, growth, examples, np.sqrt(np.diag(gram)))
+    return evidence.after(names, gram, growth, examples, np.sqrt(np.diag(gram)), first)
 
 
 def play(
@@ -430,6 +435,18 @@ def test_who_is_not_there_at_the_start_is_not_different() -> None:
     assert state.spared == ()
 
 
+def test_who_is_different_shields_nobody() -> None:
+    """Client 9 has the least growth of all, and is excused; clients 2 and 5 are wrong."""
+    random, evidence = np.random.default_rng(0), Evidence()
+    for t in range(ROUNDS):
+        updates = lie(alike(random), "noise", random, (2, 5))
+        updates[9] *= -2
+        growth = wrong([2, 5])
+        growth[9] = -0.1
+        evidence = after(evidence, range(K), gram(updates), growth, first=t < 2)
+    assert (evidence.different, set(evidence.outsiders)) == ((9,), {2, 5})
+
+
 @pytest.mark.parametrize(("shortens_by", "apart"), [(1.0, (2,)), (0.95, ())])
 def test_who_is_mending_keeps_its_weight(shortens_by: float, apart: tuple[int, ...]) -> None:
     random, evidence = np.random.default_rng(0), Evidence()
@@ -502,7 +519,7 @@ def test_who_is_against_all_others_is_longer_than_they_or_wrong_about_the_labels
     updates, growth = alike(np.random.default_rng(0)), np.linspace(-0.01, 0.01, K)
     updates[2] *= factor
     growth[2] += apart
-    seen = NOBODY if found is None else ([found], True, [found] if apart else [])
+    seen = NOBODY if found is None else ([found], [found], [found] if apart else [])
     assert opposed(gram(updates), growth) == seen
 
 
@@ -517,7 +534,7 @@ def test_a_few_that_lie_together_are_against_all_others(liars: list[int]) -> Non
     updates = alike(np.random.default_rng(0))
     updates[liars] *= -4
     growth = np.where(np.isin(np.arange(K), liars[:1]), 0.1, 0.0)
-    assert opposed(gram(updates), growth) == (liars, True, liars[:1])
+    assert opposed(gram(updates), growth) == (liars, liars, liars[:1])
     assert opposed(gram(updates), growth, most=len(liars) - 1) == NOBODY
 
 
@@ -530,7 +547,8 @@ def test_who_was_never_alike_is_proven_wrong_by_growth_alone(
     updates = alike(np.random.default_rng(0))
     updates[2] *= -4
     growth = np.where(np.arange(K) == 2, of_liar, of_others)
-    assert opposed(gram(updates), growth, turned=False) == ([2], proven, [2] if proven else [])
+    shown = [2] if proven else []
+    assert opposed(gram(updates), growth, turned=False) == ([2], shown, shown)
 
 
 def test_of_a_few_that_are_near_each_other_all_must_be_long() -> None:

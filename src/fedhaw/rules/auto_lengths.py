@@ -9,7 +9,7 @@ and 1 / (LONG LIMIT) of that is the least that l_k can be. A median alone will n
 clients hold data that are soon learnt, theirs are next to nothing after a few rounds, and whoever
 still learns something must not count as that: so a client may go on as it was, a client that was
 *different* from the start (`trust`) as it is (fall_k = 1), any other at a FALL-th of it. But nobody
-begins to be long: who lies late, in a federation that has grown quiet, has been short itself.
+begins to be long at once: who lies late, in a federation that has grown quiet, has been short.
 
 Updates that are against all others (`opposition`), which is no proof of a lie, weigh together no
 more than HALF of what the others do when they are as long as is usual for these.

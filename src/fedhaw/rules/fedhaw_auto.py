@@ -141,11 +141,10 @@ class FedHAWAuto:
                 factors = shortening(current, squares, moved, usual)
                 if angles is not None:
                     opponents = _opponents(state, current, angles, s)
-                few = opponents.updates
                 if opponents.proven:
-                    factors[few] = 0.0
+                    factors[opponents.proven] = 0.0
                     state = replace(state, velocity=None)  # their clients may be in there
-                elif few:
+                if few := [k for k in opponents.updates if k not in opponents.proven]:
                     factors[few] *= outvoted(s * factors * np.sqrt(squares), s, usual, few)
         too_long = factors < 1
         if too_long.any() or current.late.any():
@@ -177,7 +176,8 @@ class FedHAWAuto:
                 "an update is too large for its square; FedHAW-auto learnt nothing from the round"
             )
         elif self.without != "trust" and angles is not None:
-            evidence = evidence.after(*_compared(current, angles, factors))
+            first = state.pace.rounds < BEGINNING
+            evidence = evidence.after(*_compared(current, angles, factors), first)
             evidence = evidence.against(current.clients[k] for k in opponents.apart)
             note = _note(state.distrusted, evidence.outsiders)
         shortened = [name for name, long in zip(current.clients, too_long, strict=True) if long]
@@ -226,11 +226,10 @@ def _opponents(state: FedHAWAutoState, current: Round, angles: Angles, s: Vector
         np.array([state.evidence.belonged(name) for name in names]), most, state.pace.highest,
     )  # fmt: skip
     # Against all others from the start is who is different, not who is wrong.
-    early = max(state.evidence.seen.values(), default=0) < BEGINNING
-    spared = {names[k] for k in found.updates} & set(state.evidence.different)
-    proven = found.proven and not early and not spared
-    apart = here[list(found.apart)].tolist() if proven else []
-    return Opponents(here[list(found.updates)].tolist(), proven, apart)
+    different, early = set(state.evidence.different), state.pace.rounds < BEGINNING
+    proven = [k for k in found.proven if not early and names[k] not in different]
+    lasting = [k for k in found.apart if k in proven]
+    return Opponents(*(here[list(which)].tolist() for which in (found.updates, proven, lasting)))
 
 
 def _growth(angles: Angles) -> Vector:

@@ -23,7 +23,7 @@ never learn it. But where few of many arrive and most of these have diverged, so
 it is believed up to `highest`.
 
 A rule may ask to be shown long updates of some clients, which it shortens itself: its state names
-them in `spared`. They are refused beyond SPARED times `highest`.
+them in `spared`. They are refused beyond SPARED times `highest`, and count in no median.
 
 Two clients are no majority: in a round of one or two only earlier rounds say what is usual, and
 before there are any nobody is refused. Where most of a round was refused, the oldest of the recent
@@ -98,7 +98,7 @@ class LengthGuard:
         """
         if not self.limit:
             return {}, self
-        usual = self.usual(lengths)
+        usual = self.usual({c: length for c, length in lengths.items() if c not in spared})
         typical = median_low([n for n in examples.values() if n > 0] or [1.0])
         refused: dict[C, str] = {}
         for client, length in lengths.items():
@@ -109,7 +109,7 @@ class LengthGuard:
                 refused[client] = "the update is not finite, or too long to be measured"
             elif usual is not None and length > max(allowed * usual, room * self.highest):
                 refused[client] = f"the update is {length / usual:.2g} times as long as usual"
-        taken = [length for client, length in lengths.items() if client not in refused]
+        taken = [length for c, length in lengths.items() if c not in refused and c not in spared]
         return refused, self._after(_measured(taken), len(refused))
 
     def usual(self, lengths: Mapping[C, float]) -> float | None:

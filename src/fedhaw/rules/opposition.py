@@ -8,8 +8,9 @@ are LONGER than the median, or FAR_LONGER where their growth (`trust.py`) is not
 by GAP.
 
 That alone an honest client which alone holds a class may do, too. So its update, or theirs, may
-weigh half of what the others' usually do together, and no more: liars then stand against a majority
-that always wins, and a class that only few hold is learnt as soon as the others find less to do.
+weigh half of what the others' do together at a length that is usual (`auto_lengths`), and no more:
+while the others have much to do they win, and a class that only few hold is learnt when they find
+less.
 
 It is *proven* that they lie, and nothing of them counts in the round, if their growth is below all
 others', or above it while all others' is negative, which is what reversed updates do to a model;
@@ -35,12 +36,12 @@ class Opponents(NamedTuple):
 
     Attributes:
         updates: which.
-        proven: whether there is more against them than that.
+        proven: those of them against whom there is more than that.
         apart: those whose clients are outsiders when it happens again.
     """
 
     updates: Sequence[int] = ()
-    proven: bool = False
+    proven: Sequence[int] = ()
     apart: Sequence[int] = ()
 
 
@@ -84,7 +85,7 @@ def opposed(
         return nobody
     wrong = shrinks | (stretches & (turned[few] | (largest < 0)))
     apart = [k for k, sure in zip(few, wrong, strict=True) if sure]
-    return Opponents(few, bool((wrong | turned[few]).all()), apart)
+    return Opponents(few, few if (wrong | turned[few]).all() else [], apart)
 
 
 def _at_obtuse_angles(cosines: Vector, most: int) -> list[int]:

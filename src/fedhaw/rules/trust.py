@@ -57,6 +57,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhaw.rules.base import Client, Vector
 
@@ -151,6 +152,7 @@ class Evidence:
         growth: Vector,
         examples: Vector,
         counted: Vector,
+        first: bool = False,
     ) -> "Evidence":
         """The evidence with one more round, and the verdict that follows.
 
@@ -160,6 +162,7 @@ class Evidence:
             growth: (K,) their cosines with the global model.
             examples: (K,) their numbers of samples.
             counted: (K,) the lengths as which they counted.
+            first: whether this is one of the first BEGINNING rounds.
         """
         lengths = np.sqrt(np.diag(gram))
         moved = np.flatnonzero(lengths > 0)
@@ -168,13 +171,14 @@ class Evidence:
         cosines = gram[np.ix_(moved, moved)] / np.outer(lengths[moved], lengths[moved])
         present = [names[int(k)] for k in moved]
         known = {**self.examples, **dict(zip(present, examples[moved].tolist(), strict=True))}
-        different = (*self.different, *self._against_at_first(present, cosines))
+        strangers = self._against_at_first(present, cosines) if first else []
+        different = (*self.different, *strangers)
         grown = replace(self, examples=known, different=different)
         return grown._with(present, cosines, growth[moved], counted[moved])._judged(present)
 
     def _against_at_first(self, present: Sequence[Client], cosines: Vector) -> list[Client]:
         """Whose first update is against all others, while nothing has been learnt yet."""
-        if max(self.seen.values(), default=0) >= BEGINNING or len(present) < JUDGED:
+        if len(present) < JUDGED:
             return []
         means = (cosines.sum(axis=1) - 1.0) / (len(present) - 1)
         few = means < -AGAINST
@@ -330,7 +334,7 @@ def _beyond_the_gap(
     likeness: Vector,
     growth: Vector,
     examples: Vector,
-    excused: Vector,
+    excused: NDArray[np.bool_],
     still: Vector,
     most: int,
     room: float,
@@ -349,8 +353,13 @@ def _beyond_the_gap(
     clearest, apart = CLEAR, np.zeros(0, dtype=np.intp)
     for side, shrinking in ((growth, True), (-growth, False)):
         order = np.argsort(side)
-        for count in range(1, most + 1):
-            few, others = order[:count], order[count:]
+        # Who is excused is not among the few, and shields nobody by standing further out.
+        spared = excused & shrinking
+        candidates = order[~spared[order]]
+        for count in range(1, min(most, len(candidates) - 1) + 1):
+            few = candidates[:count]
+            further_out = np.flatnonzero(spared & (side <= side[few].max()))
+            others = np.setdiff1d(order, [*few, *further_out])
             if examples[few].sum() > room:
                 break
             gap = _gap(side[few], side[others])
@@ -358,7 +367,7 @@ def _beyond_the_gap(
             shrunk = -growth[few if shrinking else others].mean()
             alike = _gap(likeness[few], likeness[others])
             confirmed = alike > NEAR
-            guilty = not excused[few].any() if shrinking else growth[few].min() > 0
+            guilty = shrinking or growth[few].min() > 0
             guilty = guilty and still[few].mean() > MENDING
             wide = 1.0 if confirmed else UNCONFIRMED
             if gap > wide * GAP and shrunk > wide * MARGIN and guilty:

@@ -27,6 +27,12 @@ class StateAround:
         return self.inner.weights
 
     @property
+    def spared(self) -> tuple[Client, ...]:
+        """The clients whose long updates the rule within shortens."""
+        spared: tuple[Client, ...] = getattr(self.inner, "spared", ())
+        return spared
+
+    @property
     def note(self) -> str | None:
         """What the rule within has to say of the last round, or None."""
         note: str | None = getattr(self.inner, "note", None)
