@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedhaw.rules.base import Vector
-from fedhaw.rules.trust import ALIKE, GAP, JUDGED
+from fedhaw.rules.gaps import GAP
+from fedhaw.rules.trust import ALIKE, JUDGED
 
 OPPOSED, LONGER, FAR_LONGER = 0.3, 1.25, 3.0
 """In cosines, and twice times the median length; benchmarks/honest_updates.py shows how far honest

@@ -57,18 +57,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedhaw.rules.base import Client, Vector
-
-MARGIN, GAP, CLEAR = 0.015, 0.02, 1.0
-"""In cosines, in cosines, and times the others' spread; see docs/rules/fedhaw-auto.md for how far
-honest clients stay from these, and bad ones go beyond them."""
-
-UNCONFIRMED = 2.5
-"""Times MARGIN and GAP. Unconfirmed, honest clients of a small CNN on CIFAR-10, D_alpha 0.1, reach
-1.1 times these, and random labels 4 times and more; three that flip labels at D_alpha 0.1 reach 1.4
-and are missed."""
+from fedhaw.rules.gaps import NEAR, beyond_the_gap
 
 ALIKE = 0.05
 """In cosines: what updates of data that fit each other have in common, and more."""
@@ -77,16 +68,9 @@ AGAIN, FADING = 0.3, 0.9
 """What of an opposition must be left at the next one, and what of it is left after a round: the two
 are at most eleven rounds apart. Honest clients' are 25 and more (Adam 0.001, D_alpha 1)."""
 
-NEAR = 0.03
-"""In cosines: what a running mean of ten rounds may be off by."""
-
 BEGINNING, AGAINST, APART = 2, 0.1, 0.3
 """Rounds, and twice cosines; benchmarks/first_updates.py shows how far clients with wrong labels
 stay from these, and those with a class of their own go beyond them."""
-
-MENDING = 0.7
-"""Liars' updates are hardly shorter than ever when these are judged; those of honest clients that
-the model gets wrong for a while have fallen by half then."""
 
 ACQUAINTED = 5
 """Rounds after which it is known whether a client is like the others."""
@@ -206,8 +190,8 @@ class Evidence:
         if self.seen.get(client, 0.0) < ACQUAINTED:
             return False
         i = [*self.seen].index(client)
-        known = np.sort(self.likeness[i][self.pairs[i] > 0])
-        return bool(len(known) and known[-max(1, len(known) // 2) :].mean() > ALIKE)
+        known = self.likeness[i][self.pairs[i] > 0]
+        return bool(len(known)) and _most_like(known, 2) > ALIKE
 
     def scores(self, of: int = 2) -> dict[Client, float]:
         """How much each client that can be judged resembles the trusted ones most like it.
@@ -221,9 +205,9 @@ class Evidence:
         for client, rounds, row, pairs in zip(
             self.seen, self.seen.values(), self.likeness, self.pairs, strict=True
         ):
-            known = np.sort(row[trusted & (pairs > 0)])
+            known = row[trusted & (pairs > 0)]
             if rounds >= ROUNDS and len(known):
-                scores[client] = float(known[-max(1, len(known) // of) :].mean())
+                scores[client] = _most_like(known, of)
         return scores
 
     def _with(
@@ -285,7 +269,7 @@ class Evidence:
         if len(judged) >= JUDGED:
             excused = np.array([client in self.different for client in rest])
             still = np.array([self.lengths[c] / (self.peaks[c] or 1.0) for c in rest])
-            beyond = _beyond_the_gap(likeness, growth, examples, excused, still, most, room)
+            beyond = beyond_the_gap(likeness, growth, examples, excused, still, most, room)
             suspects = [rest[k] for k in beyond]
         if not (len(suspects) == 1 and self._is_near_all(suspects[0], rest)):
             apart += suspects
@@ -330,58 +314,6 @@ class Evidence:
         return sorted_matrix
 
 
-def _beyond_the_gap(
-    likeness: Vector,
-    growth: Vector,
-    examples: Vector,
-    excused: NDArray[np.bool_],
-    still: Vector,
-    most: int,
-    room: float,
-) -> list[int]:
-    """Which clients stand apart most clearly; none where it is not clear.
-
-    Args:
-        likeness: (n,) their scores.
-        growth: (n,) theirs.
-        examples: (n,) their numbers of samples.
-        excused: (n,) whether they were different from the start.
-        still: (n,) how long their updates are beside the longest they have been.
-        most: how many there can be.
-        room: how many samples these can have.
-    """
-    clearest, apart = CLEAR, np.zeros(0, dtype=np.intp)
-    for side, shrinking in ((growth, True), (-growth, False)):
-        order = np.argsort(side)
-        # Who is excused is not among the few, and shields nobody by standing further out.
-        spared = excused & shrinking
-        candidates = order[~spared[order]]
-        for count in range(1, min(most, len(candidates) - 1) + 1):
-            few = candidates[:count]
-            further_out = np.flatnonzero(spared & (side <= side[few].max()))
-            others = np.setdiff1d(order, [*few, *further_out])
-            if examples[few].sum() > room:
-                break
-            gap = _gap(side[few], side[others])
-            # Who shrinks the model, or else who is left when all others do.
-            shrunk = -growth[few if shrinking else others].mean()
-            alike = _gap(likeness[few], likeness[others])
-            confirmed = alike > NEAR
-            guilty = shrinking or growth[few].min() > 0
-            guilty = guilty and still[few].mean() > MENDING
-            wide = 1.0 if confirmed else UNCONFIRMED
-            if gap > wide * GAP and shrunk > wide * MARGIN and guilty:
-                clarity = _ratio(gap, side[others]) + _ratio(alike, likeness[others])
-                if clarity > clearest:
-                    clearest, apart = clarity, few
-    return [int(k) for k in apart]
-
-
-def _gap(few: Vector, others: Vector) -> float:
-    """How far the few lie below all the others; 0 where they do not."""
-    return max(float(others.min() - few.max()), 0.0)
-
-
-def _ratio(gap: float, others: Vector) -> float:
-    spread = float(np.ptp(others))
-    return gap / spread if spread > 0 else np.inf if gap > 0 else 0.0
+def _most_like(likeness: Vector, of: int) -> float:
+    """The mean of the largest, which are one of so many parts."""
+    return float(np.sort(likeness)[-max(1, len(likeness) // of) :].mean())
