@@ -35,11 +35,12 @@ from fedhaw.simulation.engines.sequential import train_one, trainer
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.federation import Federation
 
-PERCEPTRON_NUMBERS, MODULE_NUMBERS = 2**20, 2**22
+PERCEPTRON_NUMBERS, MODULE_NUMBERS = 5 * 2**17, 2**22
 """Numbers in the models of one stack, in closed form and not: what stays in cache, and what keeps
-the interpreter's part small."""
+the interpreter's part small. Five of the letter's perceptrons go into one, so that two threads have
+one stack each of ten clients: with four stacks they wait for each other's interpreter."""
 
-STEP_NUMBERS = 2**24
+STEP_NUMBERS = 2**26
 """Multiplications forward in one step of a stack, beyond which a higher one saves nothing."""
 
 logger = logging.getLogger(__name__)
