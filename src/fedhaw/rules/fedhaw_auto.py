@@ -42,7 +42,7 @@ numbers but P of them are ratios of lengths and cosines.
   which took stale updates for agreement, went too far (docs/simulation.md), so `timely`.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
   replayed, and v, in which it still is, starts afresh. One that is proven to be against all others
-  (`opposition`) has weight 0 at once. Nor is anything replayed of who was refused.
+  (`opposition`) has weight 0 at once. Nor is anything replayed of who is said to be `refused`.
 - Of more than REMEMBERED clients in a round nobody is judged.
 - Until a verdict is reached, which takes rounds, nobody shouts: updates that are far too long, or
   against all others, count as shorter ones (`auto_lengths`).

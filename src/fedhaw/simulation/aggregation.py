@@ -54,6 +54,8 @@ class ServerStep:
             clients=self.clients,
             layers=[layer for layer in self.layout.layers if layer.stop <= learnt],
             late=[client in self.late for client in self.clients],
+            # Nobody is called refused: who is too long here has diverged, and is brought back by
+            # what it sent before; with liars, as on Flower, that would be how a lie goes on.
         )
         # Sums are formed in one order on any machine. Nor would more threads help: they wait for
         # each other after every short operation, and on a machine with other work to do, FedLAW's
