@@ -12,6 +12,7 @@ from fedhaw.experiments.letter import (
     letter,
     letter_table,
 )
+from fedhaw.experiments.recipe import RecipeError
 from fedhaw.experiments.verdict import verdict
 
 
@@ -26,6 +27,16 @@ def test_published_numbers_stand_in_the_right_cells() -> None:
     assert by_loss["fedhaw", 0.5] == 87.14
     assert by_loss["fedavg", 0.8] == 82.33
     assert "fedadp" not in {cell.rule for cell in errors.cells}
+
+
+def test_some_rows_of_a_table_can_be_had() -> None:
+    some = LetterConditions(rules=("fedhyper", "fedavg"))
+    for name in ("errors", "heterogeneous"):
+        table = letter_table(name, "cifar10", some)
+        assert table.rows == ("FedAvg", "FedHyper")
+        assert {recipe.rule.name for recipe in table.recipes} == set(some.rules)
+    with pytest.raises(RecipeError, match="in the table errors called 'fedadp'; choose from fed"):
+        letter_table("errors", "cifar10", LetterConditions(rules=("fedadp",)))
 
 
 def test_the_full_scale_has_the_letters_settings() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = flag.examples(
     "fedhaw reproduce heterogeneous --data mnist --data-dir data --seeds 3",
     "fedhaw reproduce errors --data cifar10 --data-dir data --scale small",
+    "fedhaw reproduce figure --data-dir data --scale medium --rules fedavg,fedhaw",
     "fedhaw reproduce server-time",
     "fedhaw reproduce all --device cuda --out letter",
     "fedhaw reproduce no-tuning --data mnist-5k --scale small",
@@ -81,6 +82,13 @@ def reproduce(
             flag.TRAINING,
         ),
     ] = None,
+    rules: Annotated[
+        str | None,
+        flag.option(
+            "Rows of the letter's tables, such as fedavg,fedhaw. Default all of them.",
+            flag.TRAINING,
+        ),
+    ] = None,
     out: Annotated[
         Path,
         flag.option(
@@ -108,6 +116,8 @@ def reproduce(
     _one_of("target", target, TARGETS)
     if input_scale is not None and target in BEYOND:
         raise typer.BadParameter(f"{target} is always matched", param_hint="--input-scale")
+    if rules is not None and target in (*BEYOND, "server-time"):
+        raise typer.BadParameter(f"{target} is always of all its rules", param_hint="--rules")
     if kept is not None and target in ("no-tuning", "server-time", "all"):
         raise typer.BadParameter(f"{target} is not made of kept histories", param_hint="--kept")
     names = _data(data, target)
@@ -117,6 +127,7 @@ def reproduce(
         None if input_scale is None else _one_of("--input-scale", input_scale, INPUT_SCALES),
         tuple(given.items()),
         kept,
+        tuple(name.strip() for name in rules.split(",")) if rules else (),
     )
     numbers = None if seeds is None else parse_seeds(seeds)
     if target in BEYOND:

@@ -102,12 +102,14 @@ class LetterConditions:
         input_scale: of CIFAR-10's images; None: "matched" (MNIST: both scales).
         changes: further keys for every recipe, such as device and data_dir.
         kept: folder of kept histories that tables are made of; None: they are run.
+        rules: the rows of every table by their rules' names; none for all.
     """
 
     size: RunSize = "full"
     input_scale: InputScale | None = None
     changes: tuple[tuple[str, object], ...] = ()
     kept: Path | None = None
+    rules: tuple[str, ...] = ()
 
     def runs(self, out: Path) -> Path:
         """The folder of all runs, where `out` is that of everything."""
@@ -151,13 +153,17 @@ def letter_table(name: TableName, data: DataName, conditions: LetterConditions) 
     check_known("scale", conditions.size, RUN_SIZES)
     table = letter()[name]
     plain = (_fedprox if name == "fedprox" else _cells)(name, data, base_recipe(data, conditions))
+    cells = tuple(_on_input_scales(plain, data, conditions.input_scale))
+    known = list(dict.fromkeys(cell.rule for cell in cells))
+    for rule in conditions.rules:
+        check_known(f"rule in the table {name} called", rule, known)
     shown = letter()["settings"][data]["title"]
     return LetterTable(
         name=name,
         data=data,
         title=f"{shown}: {table['title']}",
         notice=letter()["sizes"].get(conditions.size, {}).get(data, {}).get("notice", ""),
-        cells=tuple(_on_input_scales(plain, data, conditions.input_scale)),
+        cells=tuple(c for c in cells if not conditions.rules or c.rule in conditions.rules),
     )
 
 
