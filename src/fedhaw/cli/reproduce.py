@@ -87,6 +87,7 @@ def reproduce(
         flag.option(
             "Rows of the letter's tables, such as fedavg,fedhaw. Default all of them.",
             flag.TRAINING,
+            autocompletion=flag.complete_rules,
         ),
     ] = None,
     out: Annotated[
@@ -127,7 +128,7 @@ def reproduce(
         None if input_scale is None else _one_of("--input-scale", input_scale, INPUT_SCALES),
         tuple(given.items()),
         kept,
-        tuple(name.strip() for name in rules.split(",")) if rules else (),
+        tuple(name.strip() for name in (rules or "").split(",") if name.strip()),
     )
     numbers = None if seeds is None else parse_seeds(seeds)
     if target in BEYOND:
