@@ -56,6 +56,16 @@ def lates(seed: int, received: Any, share: float) -> Any:
     return late
 
 
+def shortened(update: Any, lengths: list[float]) -> float:
+    """What is replayed of an update of a client whose own have been so long."""
+    if not lengths or not update.any():
+        return 1.0
+    usual = 0.0
+    for t, length in enumerate(lengths, 1):
+        usual += max(0.1, 1 / t) * (length - usual)
+    return min(1.0, usual / float(np.linalg.norm(update)))
+
+
 def play(
     w: Any, steps: Any, received: Any, scale: float = 1.0, unit: float = 1.0, late: Any = None
 ) -> list[tuple[Any, FedHAWAutoState]]:
@@ -92,13 +102,17 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float, tard
     gamma, scaling, theta, beta, mean, step = 0.0, 0.0, 0.0, 0.0, 0.0, 1.0
     squares: list[float] = []
     last, v, start = np.zeros((K, P)), None, 0.0
+    own: list[list[float]] = [[] for _ in range(K)]
     mine = w
     for (model, state), moved, arrived, stale in zip(
         play(w, steps, received, late=late), steps, received, late, strict=True
     ):
         fresh = sum(p[k] * moved[k] for k in range(K) if arrived[k] and not stale[k])
         for k in range(K):
-            last[k] = moved[k] if arrived[k] else REPLAY * last[k]
+            last[k] = moved[k] if arrived[k] else REPLAY * last[k] * shortened(last[k], own[k])
+        if np.count_nonzero(arrived & ~stale) >= 3:
+            for k in np.flatnonzero(arrived & ~stale):
+                own[k].append(float(np.linalg.norm(moved[k])))
         delta = p @ last
         squares.append(float(fresh @ fresh))
         if v is None:

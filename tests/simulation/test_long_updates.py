@@ -14,7 +14,12 @@ from fedhaw.simulation import History
 from fedhaw.uplink import RecordedUplink
 
 LIAR = 2
-RULES = [fedhaw.FedAvg(), fedhaw.FedHAW(0.1, 1e-3, 1e-2), fedhaw.FedHAWAuto(), fedhaw.FedExP()]
+RULES = [
+    fedhaw.FedAvg(),
+    fedhaw.FedHAW(0.1, 1e-3, 1e-2),
+    fedhaw.FedHAWAuto(without="replay"),  # it would replay what was lost, not what was refused
+    fedhaw.FedExP(),
+]
 
 
 class Lying:
@@ -58,6 +63,15 @@ def test_it_is_the_same_as_if_the_upload_had_been_lost(run: Any, rule: Any, time
     assert reasons[0] == ""
     assert all("times as long as usual" in r or "too long" in r for r in reasons[1:])
     assert all(set(record.lost) <= {str(LIAR)} for record in refused.records)
+
+
+def test_nothing_of_who_is_refused_is_replayed(run: Any) -> None:
+    """A client that diverges, or begins to lie, is not given the word of what it sent before."""
+    whole, without = (
+        lying(run, rule, 1e6) for rule in (fedhaw.FedHAWAuto(), fedhaw.FedHAWAuto("replay"))
+    )
+    assert whole.lost.sum() == len(whole.records) - 1
+    np.testing.assert_array_equal(whole.model, without.model)
 
 
 def test_it_can_be_turned_off(run: Any) -> None:

@@ -1,8 +1,28 @@
-"""What FedHAW-auto takes a lost client's update to be: its last one, fading while it stays away."""
+"""What FedHAW-auto takes a lost client's update to be: its last one, fading while it stays away.
+
+    m_k       = REPLAY^age Delta_k min(1, l_k / |Delta_k|)
+    lost    k : l_k = own_k                       own_k: the running mean of what the lengths of
+    refused k : l_k = min(own_k, median_j own_j)         client k's updates counted as (`trust`)
+
+Where single clients come near to diverging, one update in some is several times as long as the
+client's others, and points elsewhere; replayed five times it shakes the model, and more of them
+follow. So it counts as no longer than these.
+
+A client may be refused for the length of its update. If nothing stood in for one whose training has
+diverged, the model would soon forget its data, and the next update be longer still: it would stay
+shut out. But that is also how a lie goes on. So what it sent before is replayed if it is known for
+as long as a verdict takes, as no longer than is usual among all.
+"""
+
+import math
+from collections.abc import Collection
+
+import numpy as np
 
 from fedhaw.rules.auto_state import FedHAWAutoState
 from fedhaw.rules.base import Array, Client, Round, namespace
-from fedhaw.rules.passes import like
+from fedhaw.rules.passes import like, products
+from fedhaw.rules.trust import ROUNDS, Evidence
 
 REPLAY = 0.8
 """What is left of an update after a round."""
@@ -11,8 +31,7 @@ REPLAY = 0.8
 def replayed(state: FedHAWAutoState, current: Round) -> tuple[tuple[Client, ...], Array | None]:
     """The clients lost in this round whose last update is known, and (L, P) what to replay.
 
-    What a client sent while it was not trusted is never replayed, and nothing of one whose upload
-    of this round was refused.
+    What a client sent while it was not trusted is never replayed.
     """
     if state.previous is None or state.arrived is None:
         return (), None
@@ -21,11 +40,13 @@ def replayed(state: FedHAWAutoState, current: Round) -> tuple[tuple[Client, ...]
         for name, here, weight in zip(state.clients, state.arrived, state.weights, strict=True)
         if here and weight > 0
     }
-    lost = ~current.received & ~current.refused
+    refused = {name for name, no in zip(current.clients, current.refused, strict=True) if no}
+    strangers = {name for name in refused if state.evidence.seen.get(name, 0.0) < ROUNDS}
+    gone = {*state.distrusted, *strangers}
     absent = tuple(
         name
-        for name, missing in zip(current.clients, lost, strict=True)
-        if missing and name not in state.distrusted and (name in answered or name in state.absent)
+        for name, here in zip(current.clients, current.received, strict=True)
+        if not here and name not in gone and (name in answered or name in state.absent)
     )
     if not absent:
         return (), None
@@ -36,8 +57,20 @@ def replayed(state: FedHAWAutoState, current: Round) -> tuple[tuple[Client, ...]
         if name in answered:
             row[:] = like(W, state.previous[state.clients.index(name)])
             row -= sent
+            most = _usual_length(state.evidence, name, refused)
+            length = math.sqrt(products(row)[0, 0])
+            if length > most:
+                row *= most / length
         else:
             assert state.replayed is not None
             row[:] = like(W, state.replayed[state.absent.index(name)])
         row *= REPLAY
     return absent, updates
+
+
+def _usual_length(evidence: Evidence, client: Client, refused: Collection[Client]) -> float:
+    """l_k; infinite where nothing is known."""
+    if client not in evidence.lengths:
+        return math.inf
+    own = evidence.lengths[client]
+    return min(own, float(np.median([*evidence.lengths.values()]))) if client in refused else own

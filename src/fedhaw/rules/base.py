@@ -72,7 +72,7 @@ class Round:
         late: (K,) True where what was received answers an earlier round, default nowhere: the
             update is stale, and moved to the present global model (`fedhaw.late`).
         refused: (K,) True where an upload came and was not taken for what it held, default nowhere.
-            It is not received; nor should what its client sent before stand in for it.
+            It is not received, but was not lost by chance either.
     """
 
     global_model: Array

@@ -32,7 +32,8 @@ numbers but P of them are ratios of lengths and cosines.
   whose first update is longer than itself grows from nothing: there l = |w|.
 - REPLAY: what a lost client would send is taken to be what it sent last, fading by this factor for
   every round it stays away. So one update counts five times at the most: clients that move to
-  their own optimum in a round would be carried far beyond it otherwise.
+  their own optimum in a round would be carried far beyond it otherwise. And it counts as no longer
+  than its client's have been lately (`auto_replay`).
 - h: haste, which grows with time where updates do not shorten. Momentum would keep the noise of
   such clients ten times as large for ever; so it ends, and steps get shorter than FedAvg's then.
   Not without end: what is to be learnt may change.
@@ -42,7 +43,8 @@ numbers but P of them are ratios of lengths and cosines.
   which took stale updates for agreement, went too far (docs/simulation.md), so `timely`.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
   replayed, and v, in which it still is, starts afresh. One that is proven to be against all others
-  (`opposition`) has weight 0 at once. Nor is anything replayed of who is said to be `refused`.
+  (`opposition`) has weight 0 at once. Of who is said to be `refused` something is replayed only if
+  it is known for as long as a verdict takes.
 - Of more than REMEMBERED clients in a round nobody is judged.
 - Until a verdict is reached, which takes rounds, nobody shouts: updates that are far too long, or
   against all others, count as shorter ones (`auto_lengths`).
@@ -97,7 +99,7 @@ class FedHAWAuto:
         "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
     )
 
-    version: ClassVar[int] = 9
+    version: ClassVar[int] = 10
 
     def __post_init__(self) -> None:
         if self.without is not None and self.without not in PARTS:

@@ -30,6 +30,7 @@ class ServerStep:
         received: (K,) which rows the rule may call received.
         clients: K names.
         late: those of them whose upload came late.
+        refused: those of them whose upload came and was too long to be taken.
     """
 
     layout: Layout
@@ -39,6 +40,7 @@ class ServerStep:
     received: NDArray[np.bool_]
     clients: Sequence[int]
     late: Collection[int] = ()
+    refused: Collection[int] = ()
 
     def aggregate(self, rule: Rule[Any], state: Any) -> tuple[Any, Any, dict[Any, str]]:
         """What the rule makes of the parameters, its state, and whom it refused and why.
@@ -54,8 +56,7 @@ class ServerStep:
             clients=self.clients,
             layers=[layer for layer in self.layout.layers if layer.stop <= learnt],
             late=[client in self.late for client in self.clients],
-            # Nobody is called refused: who is too long here has diverged, and is brought back by
-            # what it sent before; with liars, as on Flower, that would be how a lie goes on.
+            refused=[client in self.refused for client in self.clients],
         )
         # Sums are formed in one order on any machine. Nor would more threads help: they wait for
         # each other after every short operation, and on a machine with other work to do, FedLAW's

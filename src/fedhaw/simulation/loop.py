@@ -119,7 +119,7 @@ class Loop:
             lost |= absurd
             clock.lap("train")
 
-            step = self._round(w, cohort, W, lost, late, progress.last)
+            step = self._round(w, cohort, W, lost, late, absurd, progress.last)
             if step is not None:
                 before = progress.state
                 if beside is not None:
@@ -181,6 +181,7 @@ class Loop:
         W: Tensor,
         lost: Lost,
         late: Collection[int],
+        refused: Collection[int],
         last: LastModels | None,
     ) -> ServerStep | None:
         """What is aggregated, the stand-ins in place; None when nothing arrived."""
@@ -204,6 +205,7 @@ class Loop:
             received=received,
             clients=cohort,
             late=late,
+            refused=refused,
         )
 
     def _record(
