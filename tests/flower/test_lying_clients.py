@@ -45,7 +45,7 @@ def test_an_absurd_upload_is_lost_and_named(
     assert np.abs(strategy._aggregator.model - model).max() < 5
 
 
-def test_nothing_of_a_refused_client_is_replayed(
+def test_nothing_is_replayed_of_a_refused_client_that_is_hardly_known(
     flower: SimpleNamespace, arrays: ArrayRecord
 ) -> None:
     """A lie within the limits, and then one beyond: the first is not used again."""

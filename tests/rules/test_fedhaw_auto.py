@@ -25,6 +25,7 @@ from fedhaw.rules.auto_coefficients import (
 from fedhaw.rules.auto_pace import LATELY, PATIENCE, Pace
 from fedhaw.rules.auto_replay import REPLAY
 from fedhaw.rules.auto_state import FedHAWAutoState
+from fedhaw.rules.trust import ROUNDS
 
 K, P = 4, 23
 EXAMPLES = np.array([10.0, 20.0, 5.0, 40.0])
@@ -340,15 +341,38 @@ def test_a_client_that_never_returns_fades_out() -> None:
     assert state.absent == ()
 
 
-def test_nothing_stands_in_for_a_refused_upload() -> None:
-    w, (moved,) = np.ones(P), updates(0, 1)
-    w, state = RULE.aggregate(RULE.init(), Round(w, w + moved, EXAMPLES))
-    lost = np.arange(K) == 2
-    W = np.where(lost[:, None], w, w + moved)
-    _, after = RULE.aggregate(state, Round(w, W, EXAMPLES, ~lost))
+def known_for(rounds: int, last: float) -> tuple[Any, FedHAWAutoState]:
+    """A model and the state after rounds of updates of length 1, the last of client 2 longer."""
+    w, state, random = np.ones(P), RULE.init(), np.random.default_rng(0)
+    for t in range(rounds):
+        moved = random.standard_normal((K, P))
+        moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+        moved[2] *= last if t == rounds - 1 else 1.0
+        w, state = RULE.aggregate(state, Round(w, w + moved, EXAMPLES))
+    return w, state
+
+
+def without_client_2(w: Any, state: FedHAWAutoState, refused: bool) -> FedHAWAutoState:
+    gone = np.arange(K) == 2
+    current = Round(w, np.tile(w, (K, 1)), EXAMPLES, ~gone, refused=gone & refused)
+    return RULE.aggregate(state, current)[1]
+
+
+def test_nothing_stands_in_for_a_refused_upload_of_a_client_that_is_hardly_known() -> None:
+    w, state = known_for(ROUNDS - 1, last=1.0)
+    assert without_client_2(w, state, refused=False).absent == (2,)
+    assert without_client_2(w, state, refused=True).absent == ()
+
+
+@pytest.mark.parametrize(("refused", "usual"), [(False, 1.4), (True, 1.0)])
+def test_what_is_replayed_counts_as_no_longer_than_is_usual(refused: bool, usual: float) -> None:
+    """Of a client that was lost for itself, of one that was refused among all."""
+    w, state = known_for(ROUNDS, last=5.0)
+    assert state.note is None  # it was long, but not shortened
+    after = without_client_2(w, state, refused)
     assert after.absent == (2,)
-    _, after = RULE.aggregate(state, Round(w, W, EXAMPLES, ~lost, refused=lost))
-    assert after.absent == ()
+    assert after.replayed is not None
+    assert np.linalg.norm(after.replayed[0]) == pytest.approx(REPLAY * usual)
 
 
 def test_only_the_last_cohort_is_remembered() -> None:

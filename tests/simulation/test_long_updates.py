@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import fedhaw
 from fedhaw.data import load
+from fedhaw.rules.trust import ROUNDS
 from fedhaw.simulation import History
 from fedhaw.uplink import RecordedUplink
 
@@ -17,23 +18,23 @@ LIAR = 2
 RULES = [
     fedhaw.FedAvg(),
     fedhaw.FedHAW(0.1, 1e-3, 1e-2),
-    fedhaw.FedHAWAuto(without="replay"),  # it would replay what was lost, not what was refused
+    fedhaw.FedHAWAuto(without="replay"),  # of who is hardly known it replays what is lost alone
     fedhaw.FedExP(),
 ]
 
 
 class Lying:
-    """Plain gradient descent; from its second visit on, one client multiplies its update."""
+    """Plain gradient descent; from its second visit on, or a later, a client multiplies its own."""
 
-    def __init__(self, size: int, times: float) -> None:
-        self.size, self.times, self.visits = size, times, 0
+    def __init__(self, size: int, times: float, first: int = 2) -> None:
+        self.size, self.times, self.first, self.visits = size, times, first, 0
 
     def __call__(self, module: nn.Module, x: Tensor, y: Tensor, generator: torch.Generator) -> Any:
         before = [parameter.detach().clone() for parameter in module.parameters()]
         loss = nn.functional.cross_entropy(module(x), y)
         gradients = torch.autograd.grad(loss, list(module.parameters()))
         self.visits += len(x) == self.size
-        lies = len(x) == self.size and self.visits > 1
+        lies = len(x) == self.size and self.visits >= self.first
         with torch.no_grad():
             for parameter, start, gradient in zip(
                 module.parameters(), before, gradients, strict=True
@@ -46,8 +47,8 @@ class Lying:
 SPLIT = [range(0, 30), range(30, 61), range(61, 93), range(93, 120)]
 
 
-def lying(run: Any, rule: Any, times: float, **settings: Any) -> History:
-    update = Lying(len(SPLIT[LIAR]), times)
+def lying(run: Any, rule: Any, times: float, first: int = 2, **settings: Any) -> History:
+    update = Lying(len(SPLIT[LIAR]), times, first)
     return run(rule, split=SPLIT, client_update=update, **settings)  # type: ignore[no-any-return]
 
 
@@ -65,13 +66,17 @@ def test_it_is_the_same_as_if_the_upload_had_been_lost(run: Any, rule: Any, time
     assert all(set(record.lost) <= {str(LIAR)} for record in refused.records)
 
 
-def test_nothing_of_who_is_refused_is_replayed(run: Any) -> None:
-    """A client that diverges, or begins to lie, is not given the word of what it sent before."""
+@pytest.mark.parametrize("first", [2, ROUNDS + 1])
+def test_only_of_who_is_known_something_is_replayed_when_it_is_refused(
+    run: Any, first: int
+) -> None:
+    """As on Flower: a client that diverges comes back so, and a stranger's lie does not go on."""
     whole, without = (
-        lying(run, rule, 1e6) for rule in (fedhaw.FedHAWAuto(), fedhaw.FedHAWAuto("replay"))
+        lying(run, rule, 1e6, first, rounds=first + 1)
+        for rule in (fedhaw.FedHAWAuto(), fedhaw.FedHAWAuto("replay"))
     )
-    assert whole.lost.sum() == len(whole.records) - 1
-    np.testing.assert_array_equal(whole.model, without.model)
+    assert whole.lost.sum() == without.lost.sum() == 2
+    assert np.array_equal(whole.model, without.model) == (first < ROUNDS)
 
 
 def test_it_can_be_turned_off(run: Any) -> None:
