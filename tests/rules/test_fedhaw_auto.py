@@ -112,7 +112,7 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float, tard
         for k in range(K):
             last[k] = moved[k] if arrived[k] else REPLAY * last[k] * shortened(last[k], own[k])
         if np.count_nonzero(arrived & ~stale) >= 3:
-            for k in np.flatnonzero(arrived & ~stale):
+            for k in np.flatnonzero(arrived & ~stale).tolist():
                 own[k].append(float(np.linalg.norm(moved[k])))
         delta = p @ last
         squares.append(float(fresh @ fresh))
@@ -362,6 +362,21 @@ def test_nothing_stands_in_for_a_refused_upload_of_a_client_that_is_hardly_known
     w, state = known_for(ROUNDS - 1, last=1.0)
     assert without_client_2(w, state, refused=False).absent == (2,)
     assert without_client_2(w, state, refused=True).absent == ()
+
+
+@pytest.mark.parametrize(("rounds", "left"), [(ROUNDS - 1, True), (ROUNDS, False)])
+def test_momentum_starts_afresh_where_a_known_client_diverges(rounds: int, left: bool) -> None:
+    """And a stranger's lie does not slow the server down."""
+    w, state = known_for(rounds, last=1.0)
+    lost, refused = ({"refused": np.arange(K) == 2 if no else None} for no in (False, True))
+    moved = np.random.default_rng(1).standard_normal((K, P)) / 10
+    W = np.where((np.arange(K) == 2)[:, None], w, w + moved)
+    momenta = [
+        RULE.aggregate(state, Round(w, W, EXAMPLES, np.arange(K) != 2, **no))[1].momentum
+        for no in (lost, refused)
+    ]
+    assert momenta[0] > 0
+    assert (momenta[1] > 0) == left
 
 
 @pytest.mark.parametrize(("refused", "usual"), [(False, 1.4), (True, 1.0)])

@@ -11,7 +11,7 @@ follow. So it counts as no longer than these.
 A client may be refused for the length of its update. If nothing stood in for one whose training has
 diverged, the model would soon forget its data, and the next update be longer still: it would stay
 shut out. But that is also how a lie goes on. So what it sent before is replayed if it is known for
-as long as a verdict takes, as no longer than is usual among all.
+as long as a verdict takes (`Evidence.knows`), as no longer than is usual among all.
 """
 
 import math
@@ -22,7 +22,7 @@ import numpy as np
 from fedhaw.rules.auto_state import FedHAWAutoState
 from fedhaw.rules.base import Array, Client, Round, namespace
 from fedhaw.rules.passes import like, products
-from fedhaw.rules.trust import ROUNDS, Evidence
+from fedhaw.rules.trust import Evidence
 
 REPLAY = 0.8
 """What is left of an update after a round."""
@@ -41,7 +41,7 @@ def replayed(state: FedHAWAutoState, current: Round) -> tuple[tuple[Client, ...]
         if here and weight > 0
     }
     refused = {name for name, no in zip(current.clients, current.refused, strict=True) if no}
-    strangers = {name for name in refused if state.evidence.seen.get(name, 0.0) < ROUNDS}
+    strangers = {name for name in refused if not state.evidence.knows(name)}
     gone = {*state.distrusted, *strangers}
     absent = tuple(
         name

@@ -43,8 +43,10 @@ numbers but P of them are ratios of lengths and cosines.
   which took stale updates for agreement, went too far (docs/simulation.md), so `timely`.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
   replayed, and v, in which it still is, starts afresh. One that is proven to be against all others
-  (`opposition`) has weight 0 at once. Of who is said to be `refused` something is replayed only if
-  it is known for as long as a verdict takes.
+  (`opposition`) has weight 0 at once.
+- Of who is said to be `refused` something is replayed only if it is known for as long as a verdict
+  takes. Such a client has diverged, so the model has come to where steps are too long for it, and
+  v starts afresh then, too.
 - Of more than REMEMBERED clients in a round nobody is judged.
 - Until a verdict is reached, which takes rounds, nobody shouts: updates that are far too long, or
   against all others, count as shorter ones (`auto_lengths`).
@@ -160,6 +162,9 @@ class FedHAWAuto:
             weight_of = dict(zip(current.clients, s, strict=True))
             delta = delta + combine(np.array([weight_of[client] for client in absent]), last)
 
+        refused = [name for name, no in zip(current.clients, current.refused, strict=True) if no]
+        if any(map(state.evidence.knows, refused)):
+            state = replace(state, velocity=None)  # where clients diverge the model goes too far
         before = fresh if state.velocity is None else like(fresh, state.velocity)
         inner = products(w, fresh, before, delta)
         held = not (np.isfinite(inner).all() and np.isfinite(squares).all())

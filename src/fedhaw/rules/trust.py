@@ -185,6 +185,10 @@ class Evidence:
             outsiders=tuple(name for name in self.seen if name in apart),
         )
 
+    def knows(self, client: Client) -> bool:
+        """Whether a client has been compared for as long as a verdict takes, and is trusted."""
+        return self.seen.get(client, 0.0) >= ROUNDS and client not in self.outsiders
+
     def belonged(self, client: Client) -> bool:
         """Whether a client has been like the others for some rounds."""
         if self.seen.get(client, 0.0) < ACQUAINTED:
