@@ -76,6 +76,8 @@ def test_only_of_who_is_known_something_is_replayed_when_it_is_refused(
         for rule in (fedhaw.FedHAWAuto(), fedhaw.FedHAWAuto("replay"))
     )
     assert whole.lost.sum() == without.lost.sum() == 2
+    assert whole.model is not None
+    assert without.model is not None
     assert np.array_equal(whole.model, without.model) == (first < ROUNDS)
 
 
