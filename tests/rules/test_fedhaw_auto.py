@@ -19,10 +19,11 @@ from fedhaw.rules.auto_coefficients import (
     OFFSET,
     RADIUS,
     RATE,
+    RETURN,
     SCALING_LIMIT,
     THETA_LIMITS,
 )
-from fedhaw.rules.auto_pace import LATELY, PATIENCE, Pace
+from fedhaw.rules.auto_pace import LATELY, PATIENCE, SHORT, Pace
 from fedhaw.rules.auto_replay import REPLAY
 from fedhaw.rules.auto_state import FedHAWAutoState
 from fedhaw.rules.trust import ROUNDS
@@ -100,7 +101,8 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float, tard
     steps, received = updates(seed, 8, size, common), losses(seed, 8)
     late = lates(seed, received, tardy)
     p = EXAMPLES / EXAMPLES.sum()
-    gamma, scaling, theta, beta, mean, step = 0.0, 0.0, 0.0, 0.0, 0.0, 1.0
+    gamma, scaling, back, returned = 0.0, 0.0, 0.0, 0.0
+    theta, beta, mean, step = 0.0, 0.0, 0.0, 1.0
     squares: list[float] = []
     last, v, start = np.zeros((K, P)), None, 0.0
     own: list[list[float]] = [[] for _ in range(K)]
@@ -135,8 +137,10 @@ def test_equals_a_slow_transcription(seed: int, size: float, common: float, tard
             growth = cosine(delta, mine)
             total = scaling + LEAK * gamma + GAIN * max(0.0, 1 - 2 * abs(growth)) * growth
             gamma = float(np.clip(total, -SCALING_LIMIT, SCALING_LIMIT)) - scaling
-            scaling += gamma
-        mine = np.exp(gamma) * (mine + step * v)
+            calm = max(0.0, 1 - haste(squares) * PATIENCE / len(squares) / SHORT**2)
+            back = calm * (scaling - returned) / RETURN
+            scaling, returned = scaling + gamma, returned + back
+        mine = np.exp(gamma - back) * (mine + step * v)
         assert state.gamma == pytest.approx(gamma, rel=1e-9, abs=1e-12)
         assert state.momentum == pytest.approx(beta, rel=1e-9, abs=1e-12)
         np.testing.assert_allclose(model, mine, rtol=1e-9, atol=1e-12)
@@ -184,7 +188,8 @@ def test_no_update_ends_the_momentum_and_lets_gamma_fade() -> None:
     model, after = RULE.aggregate(before, Round(w, np.tile(w, (K, 1)), EXAMPLES))
     assert (after.momentum, after.theta) == (0.0, before.theta)
     assert after.gamma == pytest.approx(LEAK * before.gamma)
-    np.testing.assert_allclose(model, np.exp(after.gamma) * w)
+    back = after.given_back - before.given_back
+    np.testing.assert_allclose(model, np.exp(after.gamma - back) * w)
 
 
 def aside(w: Any, cosine: float, size: float) -> Any:
@@ -207,6 +212,24 @@ def test_coefficients_stay_in_bounds_for_the_worst_clients() -> None:
     assert state.momentum == pytest.approx(MOMENTUM_LIMIT)
     assert state.scaling == pytest.approx(SCALING_LIMIT)
     assert state.gamma == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("shortening", "stretched"), [(1.0, 2.0), (0.95, 1.0)])
+def test_what_gamma_lent_is_given_back_as_updates_shorten(
+    shortening: float, stretched: float
+) -> None:
+    """Clients that always stretch the model: where they find less and less to do, it ends as long
+    as without gamma; where they do not, it stays twice as long."""
+
+    def length(rule: fedhaw.FedHAWAuto) -> float:
+        w, state = np.ones(P), rule.init()
+        for t in range(1500):
+            W = np.tile(aside(w, 0.25, 1e-4 * max(shortening**t, 1e-6)), (K, 1))
+            w, state = rule.aggregate(state, Round(w, W, EXAMPLES))
+        return float(np.linalg.norm(w))
+
+    ratio = length(RULE) / length(replace(RULE, without="gamma"))
+    assert ratio == pytest.approx(stretched, rel=0.02)
 
 
 def test_a_model_that_grows_from_zero_gets_momentum() -> None:
@@ -262,9 +285,12 @@ def test_steps_get_shorter_than_fedavgs_to_a_quarter(rounds: int, expected: floa
     w, steps = np.ones(P), 1e-3 * updates(0, rounds, size=1.0)
     path = play(w, steps, np.ones((rounds, K), bool))
     models, states = zip(*path, strict=True)
+    scales = np.diff([state.scaling - state.given_back for state in states[-41:]])
     ratios = [
-        np.linalg.norm(after / np.exp(state.gamma) - before) / np.linalg.norm(state.velocity)
-        for before, after, state in zip(models[-41:], models[-40:], states[-40:], strict=False)
+        np.linalg.norm(after / np.exp(scale) - before) / np.linalg.norm(state.velocity)
+        for before, after, scale, state in zip(
+            models[-41:-1], models[-40:], scales, states[-40:], strict=True
+        )
     ]
     assert np.median(ratios) == pytest.approx(expected, abs=0.1)
     assert min(ratios) >= LEAST_STEP - 1e-9

@@ -20,6 +20,7 @@ GAIN = 0.25
 LEAK = 0.7
 SCALING_LIMIT = math.log(2.0)
 LEAST_STEP = 0.25
+RETURN = 200
 ROUNDING = 4.0
 
 Part = Literal["replay", "momentum", "gamma", "trust"]
@@ -35,7 +36,12 @@ class Shares(NamedTuple):
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What a round learnt; the state has these by the same names."""
+    """What a round learnt; the state has these by the same names, but for the last two.
+
+    Attributes:
+        step: how much of v the model takes.
+        back: r, how much of the scaling is given back.
+    """
 
     gamma: float
     theta: float
@@ -44,6 +50,7 @@ class Coefficients:
     pace: Pace
     start: float
     step: float = 1.0
+    back: float = 0.0
 
 
 def coefficients(
@@ -87,7 +94,8 @@ def coefficients(
     gamma = min(max(gamma, -SCALING_LIMIT - state.scaling), SCALING_LIMIT - state.scaling)
     if without == "gamma":
         gamma = 0.0
-    return Coefficients(gamma, theta, momentum, agreement, pace, state.start, step)
+    back = pace.calm * (state.scaling - state.given_back) / RETURN
+    return Coefficients(gamma, theta, momentum, agreement, pace, state.start, step, back)
 
 
 def _staleness(agreement: float) -> float:

@@ -11,12 +11,18 @@ the haste h = (f^2 / q^2) t / PATIENCE grows with time unless the updates shorte
 momentum, 1 / (1 - beta), is at most 10 / h, more where updates agree or turn back; where that is
 below 1 there is no momentum, and the step is as short as that. So steps fall like 1/t, as
 stochastic gradients of constant noise ask for.
+
+Where the updates are less than half as long as on average, there is calm, max(0, 1 - 4 f^2 / q^2):
+most of what there was to learn is learnt.
 """
 
 from dataclasses import dataclass, replace
 
 PATIENCE = 50
 """Rounds in which updates need not shorten: as many as a run of the letter has."""
+
+SHORT = 0.5
+"""As a part of q: updates shorter than this are those of calm."""
 
 LATELY = 0.9
 """What is left of a round in the running mean after another."""
@@ -50,6 +56,16 @@ class Pace:
         return replace(self, highest=max(self.highest, min(median, most)))
 
     @property
+    def lately(self) -> float:
+        """f^2 / q^2; 0 where there was no update."""
+        return self.recent / self.total * self.rounds if self.total else 0.0
+
+    @property
     def haste(self) -> float:
-        """h; 0 where there was no update."""
-        return self.recent / self.total * self.rounds**2 / PATIENCE if self.total else 0.0
+        """h, which grows with time unless updates shorten."""
+        return self.lately * self.rounds / PATIENCE
+
+    @property
+    def calm(self) -> float:
+        """How far the updates are below SHORT, 0 to 1."""
+        return max(0.0, 1.0 - self.lately / SHORT**2)

@@ -13,7 +13,8 @@ class FedHAWAutoState(LastRound):
 
     Attributes:
         gamma: log of the model's scaling.
-        scaling: sum of gamma over the rounds so far.
+        scaling: S, the sum of gamma over the rounds so far.
+        given_back: R, how much of that has been given back.
         theta: logit of the momentum that is aimed at.
         momentum: beta, what it was in the last round.
         agreement: running mean of A.
@@ -33,6 +34,7 @@ class FedHAWAutoState(LastRound):
 
     gamma: float = 0.0
     scaling: float = 0.0
+    given_back: float = 0.0
     theta: float = 0.0
     momentum: float = 0.0
     agreement: float = 0.0

@@ -12,8 +12,9 @@
                                                      1 - (1 - |A|) h / 10, h: haste (`auto_pace`)
     v       = beta v(t-1) + d
     c       = cos(d, w)
-    gamma'  = LEAK gamma + GAIN max(0, 1 - 2 |c|) c  its sum within +-SCALING_LIMIT
-    w(t+1)  = exp(gamma') (w + step v)               step = 10 / (h (1 - |A|)), LEAST_STEP to 1
+    gamma'  = LEAK gamma + GAIN max(0, 1 - 2 |c|) c  its sum S within +-SCALING_LIMIT
+    r       = calm (S - R) / RETURN                  R: the sum of r; calm: `auto_pace`
+    w(t+1)  = exp(gamma' - r) (w + step v)           step = 10 / (h (1 - |A|)), LEAST_STEP to 1
 
 Of this the letter's are exp(gamma), the scaling of the whole model, and the idea that a coefficient
 steps along its hypergradient, for which the clients' own updates stand in: dw(t)/dbeta points along
@@ -37,6 +38,10 @@ numbers but P of them are ratios of lengths and cosines.
 - h: haste, which grows with time where updates do not shorten. Momentum would keep the noise of
   such clients ten times as large for ever; so it ends, and steps get shorter than FedAvg's then.
   Not without end: what is to be learnt may change.
+- r: a longer model learns faster, and ends worse: it is sure of what it has seen, its clients find
+  nothing more to do, and it stays as it is. So what gamma did to the length is a loan, and is
+  given back once the updates are short; gamma may not take it again. The clients train against
+  it, as against weight decay.
 - share: a replayed update is stale; the less arrives, the less of it may add up, unless updates
   agree: then there is a long way to go, and what is stale points there too. An update that comes
   late is as stale and counts as a replayed one does. But it is there more often: momentum,
@@ -101,7 +106,7 @@ class FedHAWAuto:
         "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
     )
 
-    version: ClassVar[int] = 10
+    version: ClassVar[int] = 11
 
     def __post_init__(self) -> None:
         if self.without is not None and self.without not in PARTS:
@@ -174,7 +179,7 @@ class FedHAWAuto:
         else:
             epsilon = float(namespace(w).finfo(w.dtype).eps)
             learnt = coefficients(state, inner, shares, epsilon, self.without)
-        scale = math.exp(learnt.gamma)
+        scale = math.exp(learnt.gamma - learnt.back)
         velocity, model = stride(w, before, delta, learnt.momentum, learnt.step, scale)
         evidence, note = state.evidence, None
         if held:
@@ -193,6 +198,7 @@ class FedHAWAuto:
         return model, FedHAWAutoState(
             gamma=learnt.gamma,
             scaling=state.scaling + learnt.gamma,
+            given_back=state.given_back + learnt.back,
             theta=learnt.theta,
             momentum=learnt.momentum,
             agreement=learnt.agreement,
