@@ -40,7 +40,7 @@ def replayed(state: FedHAWAutoState, current: Round) -> tuple[tuple[Client, ...]
         for name, here, weight in zip(state.clients, state.arrived, state.weights, strict=True)
         if here and weight > 0
     }
-    refused = {name for name, no in zip(current.clients, current.refused, strict=True) if no}
+    refused = set(current.refused_clients)
     strangers = {name for name in refused if not state.evidence.knows(name)}
     gone = {*state.distrusted, *strangers}
     absent = tuple(

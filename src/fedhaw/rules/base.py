@@ -119,6 +119,11 @@ class Round:
         """(K,) True where what was received answers this round."""
         return self.received & ~self.late
 
+    @property
+    def refused_clients(self) -> tuple[Client, ...]:
+        """The clients whose upload was refused."""
+        return tuple(self.clients[int(k)] for k in np.flatnonzero(self.refused))
+
     @cached_property
     def shares(self) -> Vector:
         """(K,) each client's share of the data, N_k / N."""

@@ -167,8 +167,7 @@ class FedHAWAuto:
             weight_of = dict(zip(current.clients, s, strict=True))
             delta = delta + combine(np.array([weight_of[client] for client in absent]), last)
 
-        refused = [name for name, no in zip(current.clients, current.refused, strict=True) if no]
-        if any(map(state.evidence.knows, refused)):
+        if any(map(state.evidence.knows, current.refused_clients)):
             state = replace(state, velocity=None)  # where clients diverge the model goes too far
         before = fresh if state.velocity is None else like(fresh, state.velocity)
         inner = products(w, fresh, before, delta)
