@@ -27,6 +27,19 @@ def test_a_copy_is_smaller_and_reads_alike(tmp_path: Path, write_history: Writer
     assert [r.lost for r in kept.records] == [r.lost for r in whole.records]
 
 
+def test_runs_of_one_name_in_two_folders_are_both_kept(
+    tmp_path: Path, write_history: Writer
+) -> None:
+    folders = [tmp_path / "runs" / day for day in ("monday", "tuesday")]
+    for rule, folder in zip(("fedavg", "fedhaw"), folders, strict=True):
+        write_history(folder / "seed-0", rule, rounds=4)
+    copies = keep_histories(folders, tmp_path / "kept")
+    assert [copy.parent.relative_to(tmp_path / "kept") for copy in copies] == [
+        Path("monday/seed-0"), Path("tuesday/seed-0")
+    ]  # fmt: skip
+    assert [History.read(copy).run.name for copy in copies] == ["fedavg", "fedhaw"]
+
+
 def test_the_same_history_gives_the_same_bytes(tmp_path: Path, write_history: Writer) -> None:
     write_history(tmp_path / "runs", rounds=4)
     first, second = (keep_histories([tmp_path / "runs"], tmp_path / k)[0] for k in ("a", "b"))

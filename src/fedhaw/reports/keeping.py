@@ -27,12 +27,18 @@ DIGITS = 5
 
 
 def keep(folders: Sequence[str | os.PathLike[str]], out: Path) -> tuple[Path, ...]:
-    """Small copies of all histories under `folders`, written to the same places under `out`."""
+    """Small copies of all histories under `folders`, written to the same places under `out`.
+
+    Of several folders, places begin where these part: monday/a and tuesday/a stay two.
+    """
+    given = [Path(folder) for folder in folders]
+    roots = [folder if folder.is_dir() else folder.parent for folder in given]
+    base = os.path.commonpath([root.resolve() for root in roots])
     copies = []
-    for folder in map(Path, folders):
+    for folder, root in zip(given, roots, strict=True):
+        place = out / root.resolve().relative_to(base)
         for path in find_histories([folder]):
-            below = path.parent.relative_to(folder) if folder.is_dir() else Path()
-            copies.append(out / below / COMPRESSED_NAME)
+            copies.append(place / path.parent.relative_to(root) / COMPRESSED_NAME)
             write_bytes(copies[-1], _copy(History.read(path)))
     return tuple(copies)
 
