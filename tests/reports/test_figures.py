@@ -75,6 +75,19 @@ def test_gamma_has_one_panel_for_scalars_and_one_for_layers(sweep: Path) -> None
     assert len(layers.get_lines()) == 3
 
 
+def test_long_names_leave_the_axes_their_room(tmp_path: Path, write_history: Writer) -> None:
+    """Four of them side by side had squeezed the lines into a fifth of the width."""
+    for number in range(4):
+        name = f"FedHAW with a name that says {number} all that there is"
+        write_history(tmp_path / str(number), "fedhaw", rounds=5, name=name)
+    figure = draw_learnt(load([tmp_path]), "gamma")
+    assert figure is not None
+    figure.draw_without_rendering()
+    box = figure.axes[0].get_position()
+    assert box.width > 0.7
+    assert box.height > 0.4
+
+
 def test_what_was_not_recorded_is_not_drawn(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text(
         '{"kind": "run", "format": 1, "name": "x"}\n{"kind": "round", "round": 0}\n'

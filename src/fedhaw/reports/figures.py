@@ -167,8 +167,12 @@ def draw_learnt(comparison: Comparison, name: str) -> Figure | None:
         return None
     columns = min(panels, 3)
     rows = math.ceil(panels / columns)
-    width = WIDTH if panels > 1 else 0.6 * WIDTH
-    figure = Figure(figsize=(width, 2.9 * rows), layout="constrained")
+    # As many names side by side as there is room for: the layout would squeeze the axes instead.
+    entry = 0.5 + 0.06 * max((len(group.label) for group in scalar), default=0)
+    width = WIDTH if panels > 1 else max(0.6 * WIDTH, entry)
+    abreast = max(1, min(len(scalar), int(width / columns / entry)))
+    lines = math.ceil(len(scalar) / abreast)
+    figure = Figure(figsize=(width, 2.9 * rows + 0.17 * max(0, lines - 2)), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for unused in axes[panels:]:
         unused.remove()
@@ -180,7 +184,7 @@ def draw_learnt(comparison: Comparison, name: str) -> Figure | None:
         if first.get_ylim()[0] < 0 < first.get_ylim()[1]:
             first.axhline(0, color="#888888", linewidth=0.7, zorder=1)
         first.set(title=name, ylabel=name)
-        first.legend(**BELOW, ncols=min(len(scalar), 2 if panels > 1 else 3), handlelength=2.4)
+        first.legend(**BELOW, ncols=abreast, handlelength=2.4)
     for panel, group in zip(axes, listed, strict=False):
         _draw_list(panel, group, style_of[group.label], name)
     for panel in figure.axes:
