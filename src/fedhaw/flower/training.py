@@ -23,6 +23,7 @@ from fedhaw.flower.rounds import Rounds, flower_metrics
 from fedhaw.flower.rows import Rows
 from fedhaw.history import RoundRecord, finite
 from fedhaw.loss_reasons import absent_since
+from fedhaw.rules.base import spared_by
 from fedhaw.rules.private import Private
 from fedhaw.settings import InvalidSetting
 
@@ -138,7 +139,7 @@ class Training:
                 self.examples_limit,
                 aggregator.guard,
                 aggregator.beside,
-                getattr(aggregator.state, "spared", ()),
+                spared_by(aggregator.state),
             ),
             self.late,
         )

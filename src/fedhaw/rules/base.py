@@ -49,6 +49,7 @@ __all__ = [
     "Vector",
     "check_number",
     "namespace",
+    "spared_by",
     "suited",
 ]
 """What a rule's file needs."""
@@ -205,6 +206,15 @@ class Rule(Protocol[S]):
         Raises:
             InvalidClientModel: a client's model is not finite; the error names the clients.
         """
+
+
+def spared_by(state: State) -> tuple[Client, ...]:
+    """The clients whose long updates a rule shortens itself, so that the guard leaves them to it.
+
+    A state names them as `spared`; most rules have nobody.
+    """
+    spared: tuple[Client, ...] = getattr(state, "spared", ())
+    return spared
 
 
 R = TypeVar("R")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from fedhaw.rules.base import Client, State, Vector
+from fedhaw.rules.base import Client, State, Vector, spared_by
 from fedhaw.rules.fedavg import FedAvgState
 
 
@@ -29,8 +29,7 @@ class StateAround:
     @property
     def spared(self) -> tuple[Client, ...]:
         """The clients whose long updates the rule within shortens."""
-        spared: tuple[Client, ...] = getattr(self.inner, "spared", ())
-        return spared
+        return spared_by(self.inner)
 
     @property
     def note(self) -> str | None:

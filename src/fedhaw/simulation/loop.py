@@ -19,6 +19,7 @@ from torch import Tensor
 from fedhaw.history import RoundRecord, finite, metrics_of
 from fedhaw.loss_reasons import NOTHING_ARRIVED, UPLINK
 from fedhaw.rules import LengthGuard, Rule
+from fedhaw.rules.base import spared_by
 from fedhaw.simulation.aggregation import ServerStep
 from fedhaw.simulation.engines import ClientReport, Engine, TrainingRound
 from fedhaw.simulation.engines.failures import same_exception
@@ -114,8 +115,9 @@ class Loop:
                     late.add(upload.client)
                     lengths[upload.client] = upload.length
             examples = {client: float(federation.holdings.size(client)) for client in lengths}
-            spared = getattr(progress.state, "spared", ())
-            absurd, progress.guard = progress.guard.judge(lengths, examples, spared)
+            absurd, progress.guard = progress.guard.judge(
+                lengths, examples, spared_by(progress.state)
+            )
             lost |= absurd
             clock.lap("train")
 
