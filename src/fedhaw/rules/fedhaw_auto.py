@@ -137,32 +137,15 @@ class FedHAWAuto:
             fresh, angles = mean_and_angles(w, W, s)
             squares = np.diag(angles.gram)
         shares = Shares(float(s[current.received].sum()), float(s[current.in_time].sum()))
-        factors, opponents = np.ones(len(s)), Opponents()
-        if self.without != "trust":
-            moved = current.received & (squares > 0) & (s > 0)
-            if moved.any() and np.isfinite(squares).all():
-                median = float(np.median(np.sqrt(squares[moved])))
-                if np.count_nonzero(moved) < MAJORITY:
-                    median = 0.0  # of so few it says nothing
-                else:
-                    state = replace(state, pace=state.pace.beside(median))
-                usual = usual_lengths(state, current, median)
-                factors = shortening(current, squares, moved, usual)
-                if angles is not None:
-                    opponents = _opponents(state, current, angles, s)
-                if opponents.proven:
-                    factors[opponents.proven] = 0.0
-                    state = replace(state, velocity=None)  # their clients may be in there
-                if few := [k for k in opponents.updates if k not in opponents.proven]:
-                    factors[few] *= outvoted(s * factors * np.sqrt(squares), s, usual, few)
+        state, factors, opponents = self._doubted(state, current, s, squares, angles)
         too_long = factors < 1
         if too_long.any() or current.late.any():
             s = s * factors
             fresh = combine_updates(np.where(current.late, 0.0, s), w, W)
-        absent, last = ((), None) if self.without == "replay" else replayed(state, current)
         delta = fresh
         if current.late.any():
             delta = delta + combine_updates(np.where(current.late, s, 0.0), w, W)
+        absent, last = ((), None) if self.without == "replay" else replayed(state, current)
         if last is not None:
             weight_of = dict(zip(current.clients, s, strict=True))
             delta = delta + combine(np.array([weight_of[client] for client in absent]), last)
@@ -215,6 +198,43 @@ class FedHAWAuto:
             weights=s,
             note=note,
         )
+
+    def _doubted(
+        self,
+        state: FedHAWAutoState,
+        current: Round,
+        s: Vector,
+        squares: Vector,
+        angles: Angles | None,
+    ) -> tuple[FedHAWAutoState, Vector, Opponents]:
+        """The state that has seen the lengths, (K,) how much of each update counts, and opponents.
+
+        Args:
+            state: before the round.
+            current: the round.
+            s: (K,) the weights.
+            squares: (K,) the squared lengths of the updates.
+            angles: between them; None of too many clients.
+        """
+        factors, opponents = np.ones(len(s)), Opponents()
+        moved = current.received & (squares > 0) & (s > 0)
+        if self.without == "trust" or not (moved.any() and np.isfinite(squares).all()):
+            return state, factors, opponents
+        median = float(np.median(np.sqrt(squares[moved])))
+        if np.count_nonzero(moved) < MAJORITY:
+            median = 0.0  # of so few it says nothing
+        else:
+            state = replace(state, pace=state.pace.beside(median))
+        usual = usual_lengths(state, current, median)
+        factors = shortening(current, squares, moved, usual)
+        if angles is not None:
+            opponents = _opponents(state, current, angles, s)
+        if opponents.proven:
+            factors[opponents.proven] = 0.0
+            state = replace(state, velocity=None)  # their clients may be in there
+        if few := [k for k in opponents.updates if k not in opponents.proven]:
+            factors[few] *= outvoted(s * factors * np.sqrt(squares), s, usual, few)
+        return state, factors, opponents
 
 
 def _weights(state: FedHAWAutoState, current: Round) -> Vector:
