@@ -57,7 +57,10 @@ MISTAKES = [
     (["reproduce", "errors", "--data", "mnist-5k"], "'mnist-5k' is not one of mnist"),
     (["reproduce", "no-tuning", "--input-scale", "authors"], "no-tuning is always matched"),
     (["reproduce", "any-client", "--rules", "fedavg"], "any-client is always of all its rules"),
-    (["reproduce", "figure", "--rules", "fedavg,krum"], "in the table figure called 'krum'"),
+    (
+        ["reproduce", "figure", "--rules", "fedavg,krom"],
+        "There is no rule 'krom'; did you mean krum?",
+    ),
     (["data", "split", "mnist-5k", "--out", "a.txt"], "must end in .npz"),
     (["data", "draw", "mnist-5k", "--out", "a.txt"], "must end in .png"),
     (["data", "check", "nothing.npz"], "nothing.npz"),

@@ -157,6 +157,31 @@ def test_a_strangers_rule_runs_and_goes_on(call: Call, folder: Path) -> None:
     assert list(listed["my_rule.py:MyRule"]["options"]) == ["beta"], "eta is the federation's"
 
 
+def test_a_strangers_rule_stands_beside_the_letters(
+    call: Call, folder: Path, data_sets: Path
+) -> None:
+    command = ["reproduce", "fedprox", "--data", "mnist", "--scale", "tiny"]
+    command += [
+        "--data-dir",
+        str(data_sets),
+        "--seeds",
+        "1",
+        "--rules",
+        "my_rule.py:MyRule,fedavg",
+        "--out",
+        "out",
+        "--json",
+    ]
+    ended = call(*command)
+    assert ended.code == 0, ended.err
+    (table,) = json.loads(ended.out)["tables"]
+    cells = {cell["row"]: cell for cell in table["cells"]}
+    assert list(cells) == ["FedProx", "FedProx+MyRule"]
+    assert cells["FedProx+MyRule"]["letter"] is None
+    assert cells["FedProx+MyRule"]["seeds"] == 1
+    assert (folder / "out/runs/mnist-tiny/alpha0.1-pe0.5-fedprox/my_rule-myrule/seed-0").is_dir()
+
+
 def test_rules_of_one_name_in_two_files_are_told_apart(call: Call, folder: Path) -> None:
     (folder / "v2.py").write_text(RULE.replace("beta: float = 1.0", "beta: float = 0.9"))
     rules = "my_rule.py:MyRule,v2.py:MyRule"

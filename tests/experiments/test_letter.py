@@ -12,21 +12,21 @@ from fedhaw.experiments.letter import (
     letter,
     letter_table,
 )
-from fedhaw.experiments.recipe import RecipeError
 from fedhaw.experiments.verdict import verdict
+from fedhaw.rules.registry import UnknownRule
 
 
 def test_published_numbers_stand_in_the_right_cells() -> None:
     table = letter_table("heterogeneous", "cifar10", LetterConditions())
-    found = {(cell.rule, cell.recipe.settings["alpha"]): cell.letter for cell in table.cells}
+    found = {(c.recipe.rule.name, c.recipe.settings["alpha"]): c.letter for c in table.cells}
     assert found["fedhaw", 1.0] == 80.15
     assert found["fedlaw", 0.1] == 70.30
     assert found["fedhyper", 0.1] == 55.29
     errors = letter_table("errors", "dogs", LetterConditions())
-    by_loss = {(cell.rule, cell.recipe.settings["loss_rate"]): cell.letter for cell in errors.cells}
+    by_loss = {(c.recipe.rule.name, c.recipe.settings["loss_rate"]): c.letter for c in errors.cells}
     assert by_loss["fedhaw", 0.5] == 87.14
     assert by_loss["fedavg", 0.8] == 82.33
-    assert "fedadp" not in {cell.rule for cell in errors.cells}
+    assert "fedadp" not in {cell.recipe.rule.name for cell in errors.cells}
 
 
 def test_some_rows_of_a_table_can_be_had() -> None:
@@ -35,8 +35,17 @@ def test_some_rows_of_a_table_can_be_had() -> None:
         table = letter_table(name, "cifar10", some)
         assert table.rows == ("FedAvg", "FedHyper")
         assert {recipe.rule.name for recipe in table.recipes} == set(some.rules)
-    with pytest.raises(RecipeError, match="in the table errors called 'fedadp'; choose from fed"):
-        letter_table("errors", "cifar10", LetterConditions(rules=("fedadp",)))
+
+
+def test_rules_that_are_not_the_letters_stand_below_its_own() -> None:
+    asked = LetterConditions(rules=("fedavgm", "fedadp", "fedhaw"))
+    table = letter_table("errors", "cifar10", asked)
+    assert table.rows == ("FedHAW", "FedAvgM", "FedAdp")
+    assert {cell.row for cell in table.cells if cell.letter is None} == {"FedAvgM", "FedAdp"}
+    over_prox = letter_table("fedprox", "dogs", asked)
+    assert over_prox.rows == ("FedProx+HAW", "FedProx+FedAvgM", "FedProx+FedAdp")
+    with pytest.raises(UnknownRule, match="There is no rule 'fedavgn'; did you mean"):
+        letter_table("errors", "cifar10", LetterConditions(rules=("fedavgn",)))
 
 
 def test_the_full_scale_has_the_letters_settings() -> None:
@@ -83,7 +92,7 @@ def test_mnist_is_on_both_scales_from_one_run_except_fedlaw() -> None:
     table = letter_table("heterogeneous", "mnist", LetterConditions())
     runs: dict[tuple[str, float], set[str]] = {}
     for cell in table.cells:
-        runs.setdefault((cell.rule, cell.recipe.settings["alpha"]), set()).add(
+        runs.setdefault((cell.recipe.rule.name, cell.recipe.settings["alpha"]), set()).add(
             cell.recipe.fingerprint()
         )
     assert {rule for (rule, _), prints in runs.items() if len(prints) == 2} == {"fedlaw"}

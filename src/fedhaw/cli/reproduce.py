@@ -85,7 +85,8 @@ def reproduce(
     rules: Annotated[
         str | None,
         flag.option(
-            "Rows of the letter's tables, such as fedavg,fedhaw. Default all of them.",
+            "The rows: the letter's rules, any other of fedhaw's, or your own, such as "
+            "fedavg,fedhaw,file.py:MyRule. Default the letter's and FedHAW-auto.",
             flag.TRAINING,
             autocompletion=flag.complete_rules,
         ),

@@ -2,12 +2,13 @@
 
 The numbers stand in `letter.toml` beside this file. A cell is one number of a table: a row and a
 column, the recipe whose runs give our number (over several seeds), where in their histories it is
-read, and the letter's number.
+read, and the letter's number. Any other rule, a user's own too, can stand beside the letter's.
 
 Input scales. The authors' test images of MNIST are scaled differently from their training images;
-training is the same as ours. So one run gives the accuracy on both scales, except FedLAW's, whose
-proxy samples come from the test images: it is run once for each. CIFAR-10 differs in training, so a
-table of it is on one scale, "matched" unless asked otherwise; Stanford Dogs' features have none.
+training is the same as ours. So one run gives the accuracy on both scales, except that of a rule
+with proxy samples, as FedLAW, which come from the test images: it is run once for each. CIFAR-10
+differs in training, so a table of it is on one scale, "matched" unless asked otherwise; Stanford
+Dogs' features have none.
 """
 
 import tomllib
@@ -20,9 +21,9 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from fedhaw.data.scales import InputScale
 from fedhaw.errors import shown
-from fedhaw.experiments.catalogue import letter_options
+from fedhaw.experiments.catalogue import letter_options, needs_proxy
 from fedhaw.experiments.recipe import Recipe, RecipeError
-from fedhaw.rules.registry import DEFAULT, title_of
+from fedhaw.rules.registry import DEFAULT, RuleEntry, find
 
 DataName: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 TableName: TypeAlias = Literal["heterogeneous", "errors", "fedprox", "figure"]
@@ -32,8 +33,7 @@ DATA_NAMES: tuple[DataName, ...] = get_args(DataName)
 TABLE_NAMES: tuple[TableName, ...] = get_args(TableName)
 RUN_SIZES: tuple[RunSize, ...] = get_args(RunSize)
 
-PROX_ROWS = {"fedavg": "FedProx", "fedhaw": "FedProx+HAW", DEFAULT: "FedProx+HAW-auto"}
-"""How rules are called over clients of FedProx."""
+_PROX_ROWS = {"fedavg": "FedProx", "fedhaw": "FedProx+HAW", DEFAULT: "FedProx+HAW-auto"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,6 @@ class LetterCell:
     Attributes:
         row: the row's title, such as "FedProx+HAW".
         column: the column's title, such as "D_alpha 0.1".
-        rule: the rule's lower-case name.
         recipe: what to run; its seed is replaced.
         input_scale: on which input scale the accuracy is read.
         round_index: in which round it is read.
@@ -52,7 +51,6 @@ class LetterCell:
 
     row: str
     column: str
-    rule: str
     recipe: Recipe
     input_scale: InputScale
     round_index: int
@@ -102,7 +100,8 @@ class LetterConditions:
         input_scale: of CIFAR-10's images; None: "matched" (MNIST: both scales).
         changes: further keys for every recipe, such as device and data_dir.
         kept: folder of kept histories that tables are made of; None: they are run.
-        rules: the rows of every table by their rules' names; none for all.
+        rules: the rows of every table by their rules' names, or where a user's own stand; none for
+            the letter's and our default.
     """
 
     size: RunSize = "full"
@@ -152,22 +151,26 @@ def letter_table(name: TableName, data: DataName, conditions: LetterConditions) 
     check_known("data set", data, DATA_NAMES)
     check_known("scale", conditions.size, RUN_SIZES)
     table = letter()[name]
-    plain = (_fedprox if name == "fedprox" else _cells)(name, data, base_recipe(data, conditions))
-    cells = tuple(_on_input_scales(plain, data, conditions.input_scale))
-    known = list(dict.fromkeys(cell.rule for cell in cells))
-    for rule in conditions.rules:
-        check_known(f"rule in the table {name} called", rule, known)
+    cells_of = _fedprox if name == "fedprox" else _cells
+    plain = cells_of(name, data, base_recipe(data, conditions), conditions.rules)
     shown = letter()["settings"][data]["title"]
     return LetterTable(
         name=name,
         data=data,
         title=f"{shown}: {table['title']}",
         notice=letter()["sizes"].get(conditions.size, {}).get(data, {}).get("notice", ""),
-        cells=tuple(c for c in cells if not conditions.rules or c.rule in conditions.rules),
+        cells=tuple(_on_input_scales(plain, data, conditions.input_scale)),
     )
 
 
-def _cells(name: TableName, data: DataName, base: Recipe) -> Iterator[LetterCell]:
+def prox_row(rule: RuleEntry) -> str:
+    """What a rule is called over clients of FedProx."""
+    return _PROX_ROWS.get(rule.name, f"FedProx+{rule.title}")
+
+
+def _cells(
+    name: TableName, data: DataName, base: Recipe, asked: Sequence[str]
+) -> Iterator[LetterCell]:
     """A row a rule, and a column a D_alpha or, at one D_alpha, a p_e."""
     table = letter()[name]
     published: dict[str, list[float]] = table.get(data, {})
@@ -180,35 +183,39 @@ def _cells(name: TableName, data: DataName, base: Recipe) -> Iterator[LetterCell
         errors = letter()["errors"]
         column = errors["loss_rates"].index(table["loss_rate"])
         published = {rule: [errors[data][rule][column]] for rule in table["rules"]}
-    for rule, numbers in _with_default(published):
+    for rule, numbers in _rows(published, asked):
         for (column, changes), number in zip(columns.items(), numbers, strict=True):
-            recipe = with_rule(base.with_(**changes), data, rule)
-            yield _cell(title_of(rule), column, recipe, number)
+            recipe = with_rule(base.with_(**changes), data, rule.key)
+            yield _cell(rule.title, column, recipe, number)
 
 
-def _fedprox(name: TableName, data: DataName, base: Recipe) -> Iterator[LetterCell]:
+def _fedprox(
+    name: TableName, data: DataName, base: Recipe, asked: Sequence[str]
+) -> Iterator[LetterCell]:
     """A row a rule over clients of FedProx, and a column a moment of the run."""
     table, plain = letter()[name], base.settings["client_update"]
     update = "fedprox" if plain == "sgd" else f"fedprox+{plain}"
-    for rule, numbers in _with_default(table[data]):
+    for rule, numbers in _rows(table[data], asked):
         lossy = base.with_(alpha=table["alpha"], loss_rate=table["loss_rate"], client_update=update)
-        recipe = with_rule(lossy, data, rule)
+        recipe = with_rule(lossy, data, rule.key)
         for i, number in enumerate(numbers, start=1):
             t = max(i * recipe.settings["rounds"] // table["checkpoints"] - 1, 0)
-            yield replace(_cell(PROX_ROWS[rule], f"t{i} = {t}", recipe, number), round_index=t)
+            yield replace(_cell(prox_row(rule), f"t{i} = {t}", recipe, number), round_index=t)
 
 
-def _with_default(
-    published: dict[str, list[float]],
-) -> Iterator[tuple[str, Sequence[float | None]]]:
-    """The rules of a table with the letter's numbers, then our default, which has none there."""
-    yield from published.items()
-    yield DEFAULT, [None] * len(next(iter(published.values())))
+def _rows(
+    published: dict[str, list[float]], asked: Sequence[str]
+) -> Iterator[tuple[RuleEntry, Sequence[float | None]]]:
+    """The rules of a table, with the letter's numbers where it has them: its own come first."""
+    known = (*published, DEFAULT)
+    entries = {rule.key: rule for rule in map(find, asked or known)}
+    for key in sorted(entries, key=lambda key: known.index(key) if key in known else len(known)):
+        yield entries[key], published.get(key, [None] * len(next(iter(published.values()))))
 
 
 def _cell(row: str, column: str, recipe: Recipe, number: float | None) -> LetterCell:
     last = recipe.settings["rounds"] - 1
-    return LetterCell(row, column, recipe.rule.name, recipe, "matched", last, number)
+    return LetterCell(row, column, recipe, "matched", last, number)
 
 
 def _on_input_scales(
@@ -229,7 +236,7 @@ def _on_input_scales(
             yield replace(
                 cell,
                 column=cell.column if asked else f"{cell.column}, {scale}",
-                recipe=own_run if cell.rule == "fedlaw" else both,
+                recipe=own_run if needs_proxy(cell.recipe.rule.entry) else both,
                 input_scale=scale,
             )
 

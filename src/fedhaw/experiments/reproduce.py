@@ -12,13 +12,13 @@ from pathlib import Path
 
 from fedhaw.experiments.job import Job, Watch
 from fedhaw.experiments.letter import (
-    PROX_ROWS,
     DataName,
     LetterCell,
     LetterConditions,
     LetterTable,
     TableName,
     letter,
+    prox_row,
 )
 from fedhaw.experiments.letter import letter_table as cells_of
 from fedhaw.experiments.recipe import Recipe
@@ -71,12 +71,12 @@ class ReproducePlan:
         """One run of a table."""
         settings = recipe.settings
         place = f"alpha{settings['alpha']:g}-pe{settings['loss_rate']:g}"
-        rule, name = recipe.rule.name, None
+        rule, name = recipe.rule.entry, None
         if "fedprox" in str(settings["client_update"]):
             place += "-fedprox"
-            name = PROX_ROWS[rule]
+            name = prox_row(rule)
         scale = settings["input_scale"]
-        own = rule if scale == "matched" else f"{rule}-{scale}"
+        own = rule.folder if scale == "matched" else f"{rule.folder}-{scale}"
         runs = self.conditions.runs(self.out)
         folder = runs / f"{table.data}-{self.conditions.size}" / place / own
         return Job(
