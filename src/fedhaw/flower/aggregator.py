@@ -5,8 +5,8 @@ keeps the previous round's; they are used in turn and never copied.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,8 +116,7 @@ class Aggregator:
 
     def matrix(self, rows: int) -> NDArray[Any]:
         """(at least `rows`, P) memory for a round's models that the state does not hold."""
-        kept = [getattr(self.state, item.name) for item in fields(self.state)]
-        held = [array for array in kept if isinstance(array, np.ndarray)]
+        held = list(_arrays_of(self.state))
         shape = (rows, self.layout.size)
         free = [
             buffer
@@ -269,6 +268,16 @@ class Aggregator:
     def _described(self) -> list[list[str]]:
         pieces = (*self.layout.floats, *self.layout.whole)
         return [[piece.name, str(piece.dtype), str(piece.shape)] for piece in pieces]
+
+
+def _arrays_of(state: Any) -> Iterator[NDArray[Any]]:
+    """The arrays of a state, and of the states within it."""
+    for item in fields(state):
+        value = getattr(state, item.name)
+        if isinstance(value, np.ndarray):
+            yield value
+        elif is_dataclass(value):
+            yield from _arrays_of(value)
 
 
 def _is_absurd(model: NDArray[Any]) -> bool:
