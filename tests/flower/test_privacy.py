@@ -79,7 +79,8 @@ class TestWithAnAccountant:
             )
             grid = federation(flower, {1: 0.1, 2: 0.2})
             result = strategy.start(grid, arrays, num_rounds=rounds)
-        assert result.train_metrics_clientapp[4]["epsilon"] == privacy.epsilon(4)
+        # Models of the third round may have gone out before the first server stopped.
+        assert result.train_metrics_clientapp[4]["epsilon"] == privacy.epsilon(5)
 
     def test_running_statistics_are_refused(
         self, flower: SimpleNamespace, arrays: ArrayRecord

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,8 @@ def test_the_noise_is_as_strong_as_the_clip_says_however_long_the_updates_are() 
         assert np.std(model) == pytest.approx(0.125, rel=0.03)
 
 
-def test_one_client_moves_the_sum_by_no_more_than_the_clip(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("secrets.token_hex", lambda n: "ab" * n)
-    rule = Private(FedAvg(), Privacy(noise_multiplier=1.0, clip=1.0))
+def test_one_client_moves_the_sum_by_no_more_than_the_clip() -> None:
+    rule = Private(FedAvg(), Privacy(noise_multiplier=1e-9, clip=1.0))
     random = np.random.default_rng(3)
     for _ in range(20):
         lengths = list(10 ** random.uniform(-3, 6, size=5))
@@ -148,6 +146,36 @@ def test_the_clip_finds_the_quantile() -> None:
     assert state.clip == pytest.approx(1.0, rel=0.15)
 
 
+def test_the_clip_finds_the_quantile_of_those_who_arrive() -> None:
+    """It grew without end where more were lost than the quantile leaves out."""
+    rule = Private(FedAvg(), Privacy(noise_multiplier=1.0, clip=1.0, quantile=0.8))
+    state, current = rule.init(), round_of(list(np.linspace(0.5, 1.5, 100)))
+    arrived = replace(current, received=np.arange(100) % 5 < 3)
+    for _ in range(80):
+        _, state = rule.aggregate(state, arrived)
+    assert state.clip == pytest.approx(1.3, rel=0.15)
+
+
+def test_a_round_that_is_held_again_with_others_has_other_noise() -> None:
+    """With the same noise, the two models' difference would be the update of who is missing."""
+    rule, full = Private(FedAvg(), Privacy(1.0, 1.0)), round_of([1.0, 1.0, 1.0])
+    fewer = replace(full, received=np.array([True, True, False]))
+    state = rule.init()
+    again, one, other = (rule.aggregate(state, r)[0] for r in (full, full, fewer))
+    assert np.array_equal(again, one)
+    # Two noises of deviation 1 / 3 a number, and not an update of length 1 / 3.
+    assert np.std(one - other) == pytest.approx(math.sqrt(2) / 3, rel=0.03)
+
+
+def test_rounds_that_are_held_again_cost_their_epsilon() -> None:
+    rule = Private(FedAvg(), Privacy(1.0, 1.0))
+    _, state = rule.aggregate(rule.init(), round_of([1.0, 1.0]))
+    later = rule.going_on(state, 3)
+    assert later.metrics["epsilon"] == rule.privacy.epsilon(4)
+    assert later.secret == state.secret
+    assert rule.going_on(rule.init(), 3).epsilon == 0
+
+
 def test_counting_for_the_quantile_is_paid_for() -> None:
     """With the quantile the sum gets more noise, so that both together cost what z says."""
     plain, counting = (
@@ -213,7 +241,8 @@ def test_a_model_that_is_not_finite_is_named() -> None:
 
 def test_torch_and_numpy_agree() -> None:
     torch = pytest.importorskip("torch")
-    rule, current = Private(FedAvgM(), Privacy(1.0, 1.0)), round_of([1.0, 2.0, 0.1])
+    # Their sums differ in the last bits, and so does all noise.
+    rule, current = Private(FedAvgM(), Privacy(1e-9, 1.0)), round_of([1.0, 2.0, 0.1])
     state = rule.init()
     expected, _ = rule.aggregate(state, current)
     w, W = (torch.from_numpy(np.asarray(a)) for a in (current.global_model, current.client_models))

@@ -47,6 +47,11 @@ class CheckpointStore:
         """Where the checkpoint of a round lies, if it is kept."""
         return self.folder / f"{self._stem}-{number:06d}.safetensors"
 
+    @property
+    def newest(self) -> int:
+        """The last round of which there is a checkpoint, whole or not; -1 for none."""
+        return max(dict(self._files()), default=-1)
+
     def latest(self) -> dict[str, Part] | None:
         """The last checkpoint that is whole; None when there are none at all.
 

@@ -19,6 +19,7 @@ from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import StrategySettings
 from fedhaw.history import RoundRecord
 from fedhaw.rules import pack_state
+from fedhaw.rules.private import Private
 
 AFRESH = "start afresh with resume_from=0"
 
@@ -30,7 +31,8 @@ class RunRecorder:
 
     A round is written into the history before the checkpoint, so a server killed between the two
     finds a history that is ahead; the rounds too many are then cut off, for they come again. A disk
-    that is full does not end the run: what could not be written is tried again a round later.
+    that is full does not end the run: what could not be written is tried again a round later. But
+    where models are private, whose every round costs epsilon, it does.
 
     Attributes:
         cohort: how many nodes answered in the round of the checkpoint that was restored.
@@ -100,6 +102,8 @@ class RunRecorder:
                 self._save(server_round, cohort)
             self._overdue = False
         except FileWriteError as error:
+            if isinstance(self._aggregator.rule, Private):
+                raise
             self._overdue = due
             then = "Its last rounds are lost." if last else "The run tries again a round later."
             log.warning("%s %s", error, then)
@@ -129,6 +133,10 @@ class RunRecorder:
             # Alone under the plain name: written by the first version, or put there by the user.
             parts = store.latest() or (read(path) if path.exists() else None)
         done = 0 if parts is None else self._restore(parts, path)
+        rule = self._aggregator.rule
+        if done and isinstance(rule, Private):
+            sent = max(store.newest - done, 0) + self._settings.checkpoint_every
+            self._aggregator.state = rule.going_on(self._aggregator.state, sent)
         if wanted is not None:
             # They would be taken for later rounds of the run that begins now.
             store.remove(after=wanted)

@@ -14,14 +14,18 @@ Who takes part, and whose upload arrives, is not hidden. epsilon counts the Gaus
 noise multiplier z once for every round in which a client was asked, for the client that was asked
 most often; nothing is claimed from who was not drawn, because draws are not secret.
 
-With `quantile` the length C follows the updates' lengths:
+With `quantile` the length C follows the lengths of the n updates that arrived:
 
-    b = (sum_k [|w_k - w| <= C] - K/2 + Normal(0, sigma_b^2)) / K + 1/2
-    C <- C exp(-0.2 (b - quantile))
-    z'^-2 = z^-2 - (2 sigma_b)^-2,   sigma_b = max(K / 20, sqrt(5) z)
+    b = (sum_k v_k + Normal(0, sigma_b^2)) / n + 1/2     v_k = 1/2 where 0 < |w_k - w| <= C,
+    C <- C exp(-0.2 (b - quantile))                            -1/2 where it is longer, else 0
+    z'^-2 = z^-2 - (2 sigma_b)^-2,   sigma_b = max(n / 20, sqrt(5) z)
 
-so that the count b takes at most a twentieth of the privacy, and z is what both together cost.
-Without it z' = z.
+An update of zero has no word in it, so that one client moves the sum by 1/2 at most; the count
+takes at most a twentieth of the privacy, and z is what both together cost. Without it z' = z.
+
+The noise is drawn from a secret, the round and the updates themselves: a round that is computed
+again from the same uploads, after a crash, gives the same model, and from others other noise. The
+same noise on both would be gone from their difference.
 
 McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", 2018;
 Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with Adaptive Clipping", 2021.
@@ -30,15 +34,25 @@ Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with Adapt
 import math
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from fedhaw.rules.accounting import epsilon_of, require_accountant
-from fedhaw.rules.base import Array, Client, InvalidRule, Metrics, Round, Rule, check_number
+from fedhaw.rules.base import (
+    Array,
+    Client,
+    InvalidRule,
+    Metrics,
+    Round,
+    Rule,
+    Vector,
+    check_number,
+)
 from fedhaw.rules.guards import refusing_other_states, unchanged
-from fedhaw.rules.passes import blend, like, update_squares
+from fedhaw.rules.passes import blend, like, to_numpy, update_squares
 from fedhaw.rules.updates import mean_update
 from fedhaw.rules.within import StateAround
 
@@ -129,6 +143,15 @@ class Private:
                 "FedHAWAuto()."
             )
 
+    def going_on(self, state: PrivateState, rounds: int) -> PrivateState:
+        """The state after a stop that so many rounds may not have outlived, though they went out.
+
+        They are asked for again, and count in epsilon both times.
+        """
+        asked = {client: times + rounds for client, times in state.asked.items()}
+        epsilon = self.privacy.epsilon(int(max(asked.values()))) if asked else state.epsilon
+        return replace(state, asked=asked, epsilon=epsilon)
+
     def init(self) -> PrivateState:
         """The state before the first round, with a secret of its own."""
         return PrivateState(self.rule.init(), secrets.token_hex(32), clip=self.privacy.clip)
@@ -149,11 +172,12 @@ class Private:
         np.divide(clip * (1 - ROUNDING), lengths, out=factors, where=lengths > clip)
         mean = mean_update(current, factors / K)
 
-        noise, z, clip_after = _noise_of(state), self.privacy.noise_multiplier, clip
+        noise, z, clip_after = _noise_of(state, mean, lengths), self.privacy.noise_multiplier, clip
         if self.privacy.quantile is not None:
-            sigma_b = max(K / 20, math.sqrt(5) * z)
-            inside = np.count_nonzero((lengths <= clip) & current.received) - K / 2
-            b = (inside + noise.normal(0, sigma_b)) / K + 0.5
+            n = np.count_nonzero(current.received)
+            sigma_b = max(n / 20, math.sqrt(5) * z)
+            votes = np.where(lengths > clip, -0.5, 0.5)[current.received & (lengths > 0)]
+            b = (float(votes.sum()) + noise.normal(0, sigma_b)) / n + 0.5
             clip_after = clip * math.exp(-RATE * (b - self.privacy.quantile))
             z = (z**-2 - (2 * sigma_b) ** -2) ** -0.5
         hidden = noise.standard_normal(w.shape[0], dtype=np.float32)
@@ -179,6 +203,11 @@ def does_with_the_sum(rule: object) -> bool:
     return getattr(rule, "needs", "clients") == "sum" or hasattr(rule, "of_the_sum")
 
 
-def _noise_of(state: PrivateState) -> np.random.Generator:
-    """The generator of the next round's noise: the same for equal states, known to nobody else."""
-    return np.random.default_rng([int(state.secret, 16), state.rounds])
+def _noise_of(state: PrivateState, mean: Array, lengths: Vector) -> np.random.Generator:
+    """The generator of the next round's noise, which nobody knows who has not the secret.
+
+    It is the same for equal states, updates' sums and lengths, and another one for any others.
+    """
+    key = blake2b(to_numpy(mean).tobytes(), key=bytes.fromhex(state.secret))
+    key.update(lengths.tobytes() + state.rounds.to_bytes(8))
+    return np.random.default_rng(int.from_bytes(key.digest()))
