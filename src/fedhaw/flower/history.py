@@ -36,12 +36,17 @@ class RunHistory:
 
     Raises:
         FileWriteError: the file cannot be written, or another run is writing it.
+        HistoryError: the file is no history, or does not hold so many rounds; it stays as it is.
     """
 
     def __init__(self, path: str | os.PathLike[str], run: RunRecord, rounds: int) -> None:
         self._file = HistoryFile(Path(path))
         self._run = run
-        before, kept, self.seconds_before = _kept(Path(path), rounds)
+        try:
+            before, kept, self.seconds_before = _kept(Path(path), rounds)
+        except HistoryError:
+            self._file.close()
+            raise
         self._file.cut(kept)
         self._started = before is not None
         if before is not None:
@@ -97,12 +102,14 @@ def run_record(
 
 
 def _kept(path: Path, rounds: int) -> tuple[RunRecord | None, int, float]:
-    """What the run is, and the bytes and seconds of its first rounds; 0 if they are not there."""
-    try:
-        content = parse(path, as_far_as_possible=True)
-    except HistoryError:
-        return None, 0, 0.0
-    if not 0 < rounds <= len(content.ends):
+    """What the run is, and the bytes and seconds of its first rounds."""
+    content = parse(path, as_far_as_possible=True)
+    if len(content.ends) < rounds:
+        raise HistoryError(
+            f"{path} holds {len(content.ends)} rounds, but the checkpoint was made after {rounds}; "
+            "put the history back, go on without history=, or start afresh with resume_from=0."
+        )
+    if not rounds:
         return None, 0, 0.0
     seconds = sum(sum(record.seconds.values()) for record in content.records[:rounds])
     return content.run, content.ends[rounds - 1], seconds
