@@ -172,6 +172,21 @@ def test_who_suddenly_has_far_more_data_is_believed_after_a_while(
     assert strategy.reports[-1].note is None
 
 
+def test_a_roll_call_does_not_end_the_doubt(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    """A known client that comes back as a new node, and claims more in roll call and reply."""
+    clients = {n: flower.moving(str(n), 0.1, 10) for n in range(3)}
+    strategy = RuleStrategy(fedhaw.FedAvg(), fraction_evaluate=0.0, roll_call=True)
+    grid = flower.Grid(clients)
+
+    def another_node(server_round: int, _: ArrayRecord) -> None:
+        if server_round == 30:
+            del grid.clients[2]
+            grid.clients[9] = flower.moving("2", 0.1, 1000)
+
+    strategy.start(grid, arrays, num_rounds=32, evaluate_fn=another_node)
+    assert strategy.reports[31].weights["2"] == pytest.approx(1 / 3)
+
+
 def test_what_a_boaster_or_a_nan_reports_does_not_hide_what_the_others_do(
     flower: SimpleNamespace, arrays: ArrayRecord
 ) -> None:

@@ -14,7 +14,7 @@ import fedhaw
 from fedhaw.flower import RuleStrategy
 from fedhaw.flower.errors import EverybodyLost
 from fedhaw.flower.rounds import flower_metrics
-from fedhaw.history import RoundRecord
+from fedhaw.history import HistoryError, RoundRecord
 
 
 def quiet(**more: Any) -> RuleStrategy:
@@ -142,6 +142,28 @@ def test_a_second_start_forgets_what_was_usual(
     assert all("3" in report.lost for report in strategy.reports)
 
 
+def test_a_second_start_knows_nobody(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    strategy = quiet(min_train_nodes=1, min_available_nodes=1)
+    strategy.start(flower.Grid({1: flower.moving("old", 0.1, 10)}), arrays, num_rounds=1)
+    strategy.start(flower.Grid({2: flower.moving("new", 0.1, 10)}), arrays, num_rounds=1)
+    assert strategy.roster.examples == {"new": 10}
+    assert strategy.reports[0].lost == {}
+
+
+def test_a_file_that_is_not_the_runs_history_stays_as_it_is(
+    flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
+) -> None:
+    grid = flower.Grid({n: flower.moving(str(n), 0.1) for n in (1, 2)})
+    notes, checkpoint = tmp_path / "notes.csv", tmp_path / "c.safetensors"
+    notes.write_text("precious,data\n")
+    with pytest.raises(HistoryError, match="this is not a history"):
+        quiet(history=notes).start(grid, arrays, num_rounds=1)
+    assert notes.read_text() == "precious,data\n"
+    quiet(checkpoint=checkpoint).start(grid, arrays, num_rounds=2)
+    with pytest.raises(HistoryError, match="holds 0 rounds, but the checkpoint was made after 2"):
+        quiet(checkpoint=checkpoint, history=tmp_path / "h.jsonl").start(grid, arrays, num_rounds=4)
+
+
 def test_a_finished_run_says_that_nothing_is_left_to_do(
     flower: SimpleNamespace,
     arrays: ArrayRecord,
@@ -189,6 +211,34 @@ def test_clip_shortens_what_is_long(flower: SimpleNamespace, arrays: ArrayRecord
     result = quiet(clip="median").start(grid, arrays, num_rounds=1)
     assert moved(result, arrays) == pytest.approx(0.1)
     assert result.train_metrics_clientapp[1]["shortened"] == 1
+
+
+@pytest.mark.parametrize(
+    "rule", [fedhaw.FedHAW(eta=0.1, eta_gamma=0.01, eta_lambda=1.0), fedhaw.FedHAWAuto()]
+)
+def test_a_clip_that_is_never_reached_changes_nothing(
+    flower: SimpleNamespace, arrays: ArrayRecord, rule: Any
+) -> None:
+    """The rule within remembers the round's models, which the next one's must not overwrite."""
+    results = []
+    for more in ({}, {"clip": 1e6}):
+        grid = flower.Grid({n: now_and_then(flower, n) for n in range(4)})
+        strategy = RuleStrategy(rule, fraction_evaluate=0.0, length_limit=0, **more)
+        results.append(strategy.start(grid, arrays, num_rounds=5).arrays)
+    for name in arrays:
+        assert np.array_equal(*(found[name].numpy() for found in results)), name
+
+
+def now_and_then(flower: SimpleNamespace, number: int) -> Any:
+    """A client whose update is another one in each round, and that is silent in some."""
+
+    def answer(message: Message) -> Any:
+        t = int(message.content["config"]["server-round"])
+        if (t + number) % 3 == 0:
+            return flower.failure(message, 2, "ValueError: no data")
+        return flower.moving(str(number), 0.1 * (number + 1) / (t + number))(message)
+
+    return answer
 
 
 def test_the_history_tells_of_a_second_server_and_of_the_whole_time(

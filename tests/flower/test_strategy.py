@@ -341,6 +341,16 @@ def test_who_is_only_awaited_at_the_start_is_not_needed(
         ({"round_deadline": 0.0}, "round_deadline"),
         ({"checkpoint_every": 0}, "checkpoint_every"),
         ({"description": {"nmae": "x"}}, "nmae"),
+        ({"max_examples": 0}, "max_examples"),
+        ({"examples_limit": -1.0}, "examples_limit"),
+        ({"examples_limit": float("nan")}, "examples_limit"),
+        ({"nodes_timeout": None}, "nodes_timeout"),
+        ({"uplink": 0.3}, "uplink"),
+        ({"late_rounds": 2.5}, "late_rounds"),
+        ({"min_train_nodes": "2"}, "min_train_nodes"),
+        ({"fraction_train": True}, "fraction_train"),
+        ({"checkpoints_kept": 1.5}, "checkpoints_kept"),
+        ({"node_clients": ["a"]}, "node_clients"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:

@@ -48,6 +48,13 @@ class Recruiter:
     def __post_init__(self) -> None:
         self.deadline, self._at_start = self.settings.round_deadline, self.settings.nodes_at_start
 
+    def begin(self) -> None:
+        """A return to before the first round: nobody has come or been called."""
+        self.roster.begin()
+        self._at_start, self._started = self.settings.nodes_at_start, False
+        self._last = [], [], []
+        self._called.clear()
+
     def ask(
         self,
         cohort: Sequence[int],
@@ -87,7 +94,8 @@ class Recruiter:
             NoNodes: nobody came before the first round, or too few for a round that needs them.
         """
         fraction, least = self.settings.share(kind)
-        nodes = self._present(grid, max(self.settings.min_available_nodes, least))
+        least_there = max(self.settings.min_available_nodes, least)
+        nodes = self._present(grid, least_there, server_round)
         size = min(len(nodes), max(int(len(nodes) * fraction), least))
         if size == len(nodes):
             return nodes, nodes
@@ -103,7 +111,7 @@ class Recruiter:
         self._at_start = max(self._at_start, nodes)
         self._started = False
 
-    def _present(self, grid: Grid, least: int) -> list[int]:
+    def _present(self, grid: Grid, least: int, server_round: int) -> list[int]:
         """The nodes that are there, in the order of their clients' names, once they are enough."""
         timeout = self.settings.nodes_timeout
         nodes = self._waited_for(grid, max(1, least, 0 if self._started else self._at_start))
@@ -124,7 +132,7 @@ class Recruiter:
         self._started = self._started or bool(nodes)
         self.roster.forget_absent(nodes)
         if self.settings.roll_call:
-            self._call(grid, nodes)
+            self._call(grid, nodes, server_round)
         names = list(map(self.roster.name, nodes))
         if (nodes, names) != self._last[:2]:  # they seldom change
             ordered = [node for _, node in sorted(zip(map(order, names), nodes, strict=True))]
@@ -149,7 +157,7 @@ class Recruiter:
         self.roster.registered.update(named)
         return [node.node_id for node in nodes]
 
-    def _call(self, grid: Grid, nodes: Sequence[int]) -> None:
+    def _call(self, grid: Grid, nodes: Sequence[int], server_round: int) -> None:
         """Each new node's client, asked for once; apps without a query function need not say."""
         new = [node for node in nodes if node not in self._called]
         self._called.update(new)
@@ -165,4 +173,4 @@ class Recruiter:
                 continue
             client, examples = named_in(reply.content, node, self.roster, key)
             if client is not None and examples is not None:
-                self.roster.answered(node, client, examples)
+                self.roster.answered(node, client, examples, server_round)

@@ -79,9 +79,14 @@ class Roster:
             return f"claims to be {client!r}, which is bound to another node"
         return None
 
-    def answered(
-        self, node: int, client: str, examples: float, server_round: int = 0
-    ) -> str | None:
+    def begin(self) -> None:
+        """A return to before the first round: nobody has been heard of."""
+        for known in (self.clients, self.examples, self.doubted, self.heard):
+            known.clear()
+        self._misses.clear()
+        self._pause_until.clear()
+
+    def answered(self, node: int, client: str, examples: float, server_round: int) -> str | None:
         """The node answered for a client; a sentence if its number of examples is doubted."""
         self.clients[node] = client
         self.spoke(node)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias, get_args
 
 from flwr.app import ArrayRecord, ConfigRecord, MessageType, RecordDict
@@ -17,8 +18,8 @@ REPLY_LIMIT = 4.0
 """How many times as large as the model a reply may be unless the app says otherwise."""
 
 _COUNTS = (
-    "min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "late_rounds", "forget_after",
-    "stop_when_lost",
+    "min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "nodes_at_start",
+    "late_rounds", "forget_after", "stop_when_lost",
 )  # fmt: skip
 
 
@@ -41,9 +42,12 @@ class StrategySettings:
     late_rounds: int
     forget_after: int
     length_limit: float
+    examples_limit: float
+    max_examples: float | None
     reply_limit: float
     stop_when_lost: int
     seed: int
+    node_clients: Mapping[str, str] | None
     roll_call: bool
     uplink: Uplink | None
     checkpoint: str | os.PathLike[str] | None
@@ -55,21 +59,34 @@ class StrategySettings:
 
     def __post_init__(self) -> None:
         for name in ("fraction_train", "fraction_evaluate"):
-            share = 0 <= getattr(self, name) <= 1
+            share = self._is_number(name, Real) and getattr(self, name) <= 1
             self._require(name, share, "give a share of the nodes from 0 to 1")
         for name in _COUNTS:
-            self._require(name, getattr(self, name) >= 0, "it must be 0 or more")
+            count = self._is_number(name, Integral)
+            self._require(name, count, "it must be a whole number, 0 or more")
         for name in ("seed", "checkpoint_every", "length_limit"):  # as in a simulation
             SETTINGS[name].checked(getattr(self, name), name)
-        self._require("checkpoints_kept", self.checkpoints_kept >= 1, "give 1 or more")
-        kept = self.resume_from is None or (self.resume_from >= 0 and self.checkpoint is not None)
+        some = self._is_number("checkpoints_kept", Integral) and self.checkpoints_kept >= 1
+        self._require("checkpoints_kept", some, "give a whole number, 1 or more")
+        kept = self._is_number("resume_from", Integral) and self.checkpoint is not None
         advice = "give a round that checkpoint= keeps, or 0 to start afresh"
-        self._require("resume_from", kept, advice)
-        advice = "a reply holds a model, so give 1 or more"
-        self._require("reply_limit", self.reply_limit >= 1, advice)
-        for name in ("round_deadline", "nodes_timeout"):
-            some = getattr(self, name) is None or getattr(self, name) > 0
-            self._require(name, some, "give a number of seconds above 0")
+        self._require("resume_from", self.resume_from is None or kept, advice)
+        large = self._is_number("reply_limit", Real) and 1 <= self.reply_limit < float("inf")
+        self._require("reply_limit", large, "a reply holds a model, so give 1 or more")
+        advice = "give how many times the median may count, or 0 for any"
+        self._require("examples_limit", self._is_number("examples_limit", Real), advice)
+        for name, other, advice in (
+            ("nodes_timeout", False, "give a number of seconds above 0"),
+            ("round_deadline", self.round_deadline is None, "give a number of seconds above 0"),
+            ("max_examples", self.max_examples is None, "give a number above 0"),
+        ):
+            above = self._is_number(name, Real) and getattr(self, name) > 0
+            self._require(name, other or above, advice)
+        lossy = self.uplink is None or callable(getattr(self.uplink, "lost", None))
+        self._require("uplink", lossy, "give an uplink, such as LetterUplink(0.5)")
+        advice = "give the client's id for each registered name"
+        named = self.node_clients is None or isinstance(self.node_clients, Mapping)
+        self._require("node_clients", named, advice)
         known = self.too_few_nodes in get_args(TooFew)
         self._require("too_few_nodes", known, 'choose "stop" or "go on"')
         unknown = set(self.description or {}) - {"name", "config", "clients"}
@@ -78,6 +95,11 @@ class StrategySettings:
                 f"description has an unknown entry {min(unknown)!r}; a history's first line takes "
                 "name, config and clients."
             )
+
+    def _is_number(self, name: str, kind: type) -> bool:
+        """Whether a setting is a number of this kind, 0 or more, and neither NaN nor a bool."""
+        value: Any = getattr(self, name)
+        return isinstance(value, kind) and not isinstance(value, bool) and value >= 0
 
     def _require(self, name: str, holds: bool, advice: str) -> None:
         if not holds:

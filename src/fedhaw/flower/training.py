@@ -69,7 +69,7 @@ class Training:
         """A return to before the first round, with nothing known."""
         self.rounds = Rounds()
         self.aggregator.begin()
-        self.roster.heard.clear()
+        self.recruiter.begin()
         self.late.open.clear()
 
     def configure(
