@@ -57,6 +57,13 @@ MISTAKES = [
     (["reproduce", "errors", "--data", "mnist-5k"], "'mnist-5k' is not one of mnist"),
     (["reproduce", "no-tuning", "--input-scale", "authors"], "no-tuning is always matched"),
     (["reproduce", "any-client", "--rules", "fedavg"], "any-client is always of all its rules"),
+    (["reproduce", "figure", "--seeds", "0,4,0"], "--seeds names the seed 0 twice"),
+    (["reproduce", "server-time", "--device", "banana"], "The device 'banana' cannot be used"),
+    (["reproduce", "server-time", "--seeds", "3"], "server-time has no such setting"),
+    (
+        ["run", "--rule", "fedavgm", "--rule-option", "eta_s=true"],
+        "eta_s of fedavgm is True; it must be a number",
+    ),
     (
         ["reproduce", "figure", "--rules", "fedavg,krom"],
         "There is no rule 'krom'; did you mean krum?",

@@ -198,6 +198,28 @@ def test_rules_of_one_name_in_two_files_are_told_apart(call: Call, folder: Path)
     assert call(*full).code == 0
 
 
+def test_rules_that_would_share_a_folder_are_refused(call: Call, folder: Path) -> None:
+    (folder / "within").mkdir()
+    for file in ("within/my_rule.py", "within-my_rule.py"):
+        (folder / file).write_text(
+            RULE.replace("from helper_beside import SHORTEST", "SHORTEST = 0")
+        )
+    rules = ["--rules", "within/my_rule.py:MyRule,within-my_rule.py:MyRule"]
+    for command in (["compare"], ["reproduce", "errors", "--data", "mnist"]):
+        ended = call(*command, *rules)
+        assert ended.code == 2
+        assert "would lie in one folder, within-my_rule-myrule" in ended.err
+
+
+def test_a_rules_defaults_may_be_of_any_kind(call: Call, folder: Path) -> None:
+    fields = "where: object = Path('x')\n    kind: object = np.float32(0.5)\n    beta: float = 1.0"
+    own = RULE.replace("beta: float = 1.0", fields)
+    (folder / "odd.py").write_text(f"from pathlib import Path\n{own}")
+    for _ in range(2):
+        ended = call("run", "--rule", "odd.py:MyRule", *SMALL, "--out", "out")
+        assert ended.code == 0, ended.err
+
+
 @pytest.mark.parametrize("engine", ["sequential", "processes"])
 def test_own_data_model_and_client_update(call: Call, folder: Path, engine: str) -> None:
     flags = ["--data", "own.py:data", "--model", "own.py:Net", "--split", "iid", "--clients", "2"]

@@ -83,3 +83,16 @@ def test_an_update_too_long_to_measure_leaves_the_weights(backend: str) -> None:
     model, state = fedhaw.FedAWA().aggregate(fedhaw.FedAWA().init(), asked)
     assert np.isfinite(np.asarray(model)).all()
     assert "weights stayed" in str(state.note)
+
+
+def test_fedawa_gives_a_client_that_has_no_data_any_more_no_weight(backend: str) -> None:
+    rule, random, to_backend = fedhaw.FedAWA(), np.random.default_rng(4), BACKENDS[backend]
+    state, learnt = rule.init(), []
+    for examples in ([10, 10, 10], [10, 10, 0], [10, 10, 10]):
+        w = random.normal(size=20)
+        W = w + random.normal(size=(3, 20))
+        current = Round(to_backend(w), to_backend(W), examples)
+        _, state = rule.aggregate(state, current)
+        assert (state.weights > 0).tolist() == [number > 0 for number in examples]
+        learnt.append(state.logit_of[2])
+    assert learnt[0] == learnt[1] != learnt[2], "what was learnt of it stays, and goes on"

@@ -120,6 +120,9 @@ def reproduce(
         raise typer.BadParameter(f"{target} is always matched", param_hint="--input-scale")
     if rules is not None and target in (*BEYOND, "server-time"):
         raise typer.BadParameter(f"{target} is always of all its rules", param_hint="--rules")
+    unheard = {"--data": data, "--seeds": seeds, "--input-scale": input_scale}
+    if target == "server-time" and (named := [flag for flag, value in unheard.items() if value]):
+        raise typer.BadParameter("server-time has no such setting", param_hint=named[0])
     if kept is not None and target in ("no-tuning", "server-time", "all"):
         raise typer.BadParameter(f"{target} is not made of kept histories", param_hint="--kept")
     names = _data(data, target)

@@ -14,7 +14,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter
 
 from fedhaw.errors import shown
 from fedhaw.names import advice
@@ -114,7 +114,7 @@ def filled_options(
     A rule within the rule becomes a table of its name and all its options.
     """
     rule = find(name)
-    filled = {**letter_options(name, family, lossy), **_with_own_names(rule, given)}
+    filled = {**letter_options(name, family, lossy), **check_options(rule, given)}
     for key, (within, theirs) in _rules_within(rule, filled).items():
         defaults = {
             option.name: option.default
@@ -145,8 +145,10 @@ def check_options(rule: RuleEntry, given: Mapping[str, object]) -> dict[str, obj
             checked[key] = value
             continue
         try:
+            if isinstance(value, bool) and bool not in (hints[key], *get_args(hints[key])):
+                raise ValueError("a bool is no number")
             checked[key] = TypeAdapter(hints[key]).validate_python(value)
-        except ValidationError as error:
+        except ValueError as error:
             raise UnknownRule(
                 f"The option {key} of {rule.name} is {shown(value)}; it must be "
                 f"{_written(hints[key])}."

@@ -11,7 +11,7 @@ from fedhaw.experiments.sweep import run_sweep
 from fedhaw.reports.comparison import Comparison, Group
 from fedhaw.reports.comparison import load as load_comparison
 from fedhaw.reports.metrics import ACCURACY, BYTES_DOWN, BYTES_UP, LOST, SERVER, TRAIN, Metric
-from fedhaw.rules.registry import RULES
+from fedhaw.rules.registry import RULES, check_apart
 from fedhaw.settings import SETTINGS
 
 RUNS = "runs"
@@ -39,6 +39,7 @@ class ComparePlan:
             raise RecipeError(f"There is no rule to compare; choose from {', '.join(RULES)}.")
         if twice := [name for name in names if names.count(name) > 1]:
             raise RecipeError(f"The rule {twice[0]} is named twice; name each one once.")
+        check_apart(rule.entry for rule in self.rules)
         if not self.seeds or len(set(self.seeds)) != len(self.seeds):
             raise RecipeError("Give at least one seed, and each one once.")
 
@@ -112,10 +113,10 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             f"--seeds is {shown(text)}; it must be how many, or a list such as 0,4,5."
         )
     if "," in text:
-        seed = SETTINGS["seed"]
-        for part in parts:
-            seed.checked(int(part), "--seeds")
-        return tuple(int(part) for part in parts)
+        seeds = [SETTINGS["seed"].checked(int(part), "--seeds") for part in parts]
+        if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
+            raise RecipeError(f"--seeds names the seed {twice[0]} twice; name each one once.")
+        return tuple(seeds)
     if not 1 <= int(parts[0]) <= 1000:
         raise RecipeError(
             f"--seeds is {shown(text)}; it must be from 1 to 1000, or a list such as 0,4,5 "

@@ -23,7 +23,7 @@ from fedhaw.data.scales import InputScale
 from fedhaw.errors import shown
 from fedhaw.experiments.catalogue import letter_options, needs_proxy
 from fedhaw.experiments.recipe import Recipe, RecipeError
-from fedhaw.rules.registry import DEFAULT, RuleEntry, find
+from fedhaw.rules.registry import DEFAULT, RuleEntry, check_apart, find
 
 DataName: TypeAlias = Literal["mnist", "cifar10", "dogs"]
 TableName: TypeAlias = Literal["heterogeneous", "errors", "fedprox", "figure"]
@@ -209,6 +209,7 @@ def _rows(
     """The rules of a table, with the letter's numbers where it has them: its own come first."""
     known = (*published, DEFAULT)
     entries = {rule.key: rule for rule in map(find, asked or known)}
+    check_apart(entries.values())
     for key in sorted(entries, key=lambda key: known.index(key) if key in known else len(known)):
         yield entries[key], published.get(key, [None] * len(next(iter(published.values()))))
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from fedhaw.description import version
+from fedhaw.description import describe, version
 from fedhaw.errors import shown
 from fedhaw.experiments.catalogue import Family, entries, filled_options, options, try_options
 from fedhaw.names import UnknownName, fingerprint, is_reference
@@ -165,7 +165,7 @@ class Recipe:
 
     def fingerprint(self) -> str:
         """16 hex digits; two recipes have the same when they ask for the same result."""
-        text = json.dumps(self.described(), sort_keys=True, default=list)
+        text = json.dumps(self.described(), sort_keys=True, default=describe)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedhaw.data import Dataset
-from fedhaw.description import NOT_SET, changes
+from fedhaw.description import NOT_SET, changes, describe
 from fedhaw.errors import FedhawError, shortened, words_of
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.files import write_text
@@ -133,5 +133,5 @@ def _wanted(recipe: Recipe, dataset: Dataset) -> dict[str, Any]:
         "classes": dataset.classes,
     }
     noted = {"format": FORMAT, "recipe": recipe.described(), "data": data}
-    as_read: dict[str, Any] = json.loads(json.dumps(noted, default=list))
+    as_read: dict[str, Any] = json.loads(json.dumps(noted, default=describe))
     return as_read

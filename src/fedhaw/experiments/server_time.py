@@ -162,6 +162,9 @@ def _player(name: str, backend: str, device: str) -> Callable[[], float]:
 
     from fedhaw.models import Layout, build, proxy_loss
     from fedhaw.rules import Round
+    from fedhaw.simulation.preparation import device_of
+
+    place = device_of(device)
 
     setting = letter()["server_time"]
     clients, features, classes = setting["clients"], setting["features"], setting["classes"]
@@ -170,23 +173,23 @@ def _player(name: str, backend: str, device: str) -> Callable[[], float]:
         torch.manual_seed(0)
         module = build("head", (features,), classes)
     layout = Layout.of(module)
-    w: Any = layout.flatten(module).to(device)
+    w: Any = layout.flatten(module).to(place)
     step = 0.01 * float(w.norm()) / layout.size**0.5
     matrices: list[Any] = [
-        w + step * torch.randn(clients, layout.size, generator=random).to(device) for _ in range(2)
+        w + step * torch.randn(clients, layout.size, generator=random).to(place) for _ in range(2)
     ]
     proxy: Any = None
     if needs_proxy(find(name)):
-        x = torch.randn(10 * classes, features, generator=random).to(device)
-        y = torch.randint(classes, (10 * classes,), generator=random).to(device)
-        proxy = proxy_loss(module.to(device), torch.nn.functional.cross_entropy, x, y)
+        x = torch.randn(10 * classes, features, generator=random).to(place)
+        y = torch.randint(classes, (10 * classes,), generator=random).to(place)
+        proxy = proxy_loss(module.to(place), torch.nn.functional.cross_entropy, x, y)
     if backend == "numpy":
         w, matrices = w.numpy(), [matrix.numpy() for matrix in matrices]
     rule = build_rule(name, letter_options(name, "dogs", False), eta=5e-5, proxy=proxy)
     state = rule.init()
 
     # FedLAW's proxy loss is torch's, which spreads it over the cores.
-    clock = time.process_time if device == "cpu" and name not in SLOW else time.perf_counter
+    clock = time.process_time if place.type == "cpu" and name not in SLOW else time.perf_counter
 
     def play() -> float:
         nonlocal state
@@ -194,8 +197,8 @@ def _player(name: str, backend: str, device: str) -> Callable[[], float]:
         current = Round(w, matrices[0], np.full(clients, 200), layers=layout.layers)
         begin = clock()
         _, state = rule.aggregate(state, current)
-        if device != "cpu":
-            torch.cuda.synchronize()
+        if place.type == "cuda":
+            torch.cuda.synchronize(place)
         return clock() - begin
 
     return play

@@ -64,9 +64,10 @@ class FedAWA:
         """The next global model, (P,), and the logits that weighed it."""
         if current.nothing_arrived:
             return unchanged(current), state
-        start = np.where(current.shares > 0, current.shares, -np.inf).tolist()
-        logit_of = dict(zip(current.clients, start, strict=True)) | dict(state.logit_of)
-        T = np.array([logit_of[client] for client in current.clients])
+        start = dict(zip(current.clients, current.shares.tolist(), strict=True))
+        with_data = current.shares > 0
+        logits = [state.logit_of.get(client, share) for client, share in start.items()]
+        T = np.where(with_data, logits, -np.inf)
         g, note = _gradient(softmax(T), *gram(current.global_model, current.client_models)), None
         if np.isfinite(g).all():
             T = T - self.step * g / (np.abs(g) + EPSILON)
@@ -74,10 +75,11 @@ class FedAWA:
             note = "an update is too long to measure; the weights stayed"
         weights = softmax(T)
         model = checked(combine(weights, current.client_models), current)
-        logit_of |= zip(current.clients, T.tolist(), strict=True)
-        # A client without data joins anew when it has some.
-        known = {client: logit for client, logit in logit_of.items() if logit > -np.inf}
-        return model, FedAWAState(current.clients, weights, note, logit_of=known)
+        learnt = zip(current.clients, T.tolist(), with_data, strict=True)
+        known = {client: logit for client, logit, here in learnt if here}
+        return model, FedAWAState(
+            current.clients, weights, note, logit_of={**state.logit_of, **known}
+        )
 
 
 @np.errstate(over="ignore", invalid="ignore")

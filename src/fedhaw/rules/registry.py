@@ -1,6 +1,7 @@
 """The rules by name: those that the files of this package list, a user's own by where it stands."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, is_dataclass
 from pathlib import PurePath
 from typing import Any, TypeGuard
@@ -39,7 +40,7 @@ class RuleEntry:
 
     @property
     def folder(self) -> str:
-        """The folder of its runs: `my_rule.py:MyRule` has `my_rule-myrule`, and no other rule."""
+        """The folder of its runs, such as `my_rule-myrule` for `my_rule.py:MyRule`."""
         place = self.reference.replace(".py:", ":")
         return re.sub(r"\W+", "-", place)[-100:].strip("-").lower() or self.name
 
@@ -92,6 +93,22 @@ def find(name: str) -> RuleEntry:
     short = name_of(cls)
     title = cls.__name__ if short == cls.__name__.lower() else f"own {cls.__name__}"
     return RuleEntry(short, title, cls, reference=f"{place}:{attribute}")
+
+
+def check_apart(rules: Iterable[RuleEntry]) -> None:
+    """A check that rules which run side by side have a folder each.
+
+    Raises:
+        UnknownRule: two of users' own would share one.
+    """
+    place: dict[str, str] = {}
+    for rule in rules:
+        other = place.setdefault(rule.folder, rule.key)
+        if other != rule.key:
+            raise UnknownRule(
+                f"The runs of {other} and {rule.key} would lie in one folder, {rule.folder}; give "
+                "one of the two files another name."
+            )
 
 
 def name_of(cls: type) -> str:
