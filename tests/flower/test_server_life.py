@@ -221,19 +221,22 @@ def test_a_clip_that_is_never_reached_changes_nothing(
 ) -> None:
     """The rule within remembers the round's models, which the next one's must not overwrite."""
     results = []
-    for more in ({}, {"clip": 1e6}):
+    settings: list[dict[str, Any]] = [{}, {"clip": 1e6}]
+    for more in settings:
         grid = flower.Grid({n: now_and_then(flower, n) for n in range(4)})
         strategy = RuleStrategy(rule, fraction_evaluate=0.0, length_limit=0, **more)
         results.append(strategy.start(grid, arrays, num_rounds=5).arrays)
     for name in arrays:
-        assert np.array_equal(*(found[name].numpy() for found in results)), name
+        plain, clipped = (found[name].numpy() for found in results)
+        assert np.array_equal(plain, clipped), name
 
 
 def now_and_then(flower: SimpleNamespace, number: int) -> Any:
     """A client whose update is another one in each round, and that is silent in some."""
 
     def answer(message: Message) -> Any:
-        t = int(message.content["config"]["server-round"])
+        config: Any = message.content.config_records["config"]
+        t = config["server-round"]
         if (t + number) % 3 == 0:
             return flower.failure(message, 2, "ValueError: no data")
         return flower.moving(str(number), 0.1 * (number + 1) / (t + number))(message)

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from torch import nn
 
+import fedhaw
 from fedhaw import FedAvg, FedhawError, FedLAW, History
 from fedhaw.clients import LocalUpdate
 from fedhaw.data import Dataset, write_partition
+from fedhaw.rules import Privacy, Private
 from fedhaw.uplink import LetterUplink, RecordedUplink
 
 Simulate = Callable[..., History]
@@ -197,3 +199,22 @@ def test_a_handful_of_test_samples_suffices_unless_the_rule_wants_some(
     assert run(FedAvg(), data=few, rounds=1).finished
     with pytest.raises(FedhawError, match="asks for proxy data"):
         run(lambda federation: FedLAW(federation.proxy_losses()), data=few, rounds=1)
+
+
+def test_a_private_run_sends_out_nothing_that_is_not_hidden() -> None:
+    """And refuses nobody for a length that is judged by the others'."""
+    pytest.importorskip(
+        "dp_accounting", reason='needs dp-accounting: pip install "fedhaw[privacy]"'
+    )
+    rule = Private(FedAvg(), Privacy(1.0, 0.1))
+    small: Any = {"clients": 3, "rounds": 2, "engine": "sequential", "length_limit": 1.001}
+    history = fedhaw.simulate(rule, **small)
+    assert not any(record.lost for record in history.records)
+    with pytest.raises(FedhawError, match="travels beside them"):
+        fedhaw.simulate(rule, client_update="scaffold", **small)
+    with pytest.raises(FedhawError, match="group norm"):
+        fedhaw.simulate(rule, model=with_statistics(), buffers="average", **small)
+
+
+def with_statistics() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))

@@ -113,7 +113,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             f"--seeds is {shown(text)}; it must be how many, or a list such as 0,4,5."
         )
     if "," in text:
-        seeds = [SETTINGS["seed"].checked(int(part), "--seeds") for part in parts]
+        seeds = [int(part) for part in parts]
+        for seed in seeds:
+            SETTINGS["seed"].checked(seed, "--seeds")
         if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
             raise RecipeError(f"--seeds names the seed {twice[0]} twice; name each one once.")
         return tuple(seeds)

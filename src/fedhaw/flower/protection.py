@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedhaw.rules import Clipped, Rule
-from fedhaw.rules.private import Privacy, Private
+from fedhaw.rules.private import Privacy, Private, unhidden
 from fedhaw.settings import InvalidSetting
 
 if TYPE_CHECKING:  # they need torch, which most servers do without
@@ -40,10 +40,7 @@ def beside_of(client_update: "ClientUpdate | None", privacy: Privacy | None) -> 
     if not algorithm_of(client_update).init(1).remembers:
         return None
     if privacy is not None:
-        raise InvalidSetting(
-            "privacy= hides models, and not what travels beside them; choose a client update "
-            "without a memory."
-        )
+        raise InvalidSetting(unhidden(beside=True, statistics=False))
     return Beside(client_update)
 
 

@@ -59,28 +59,28 @@ class StrategySettings:
 
     def __post_init__(self) -> None:
         for name in ("fraction_train", "fraction_evaluate"):
-            share = self._is_number(name, Real) and getattr(self, name) <= 1
+            share = self._is_number(name) and getattr(self, name) <= 1
             self._require(name, share, "give a share of the nodes from 0 to 1")
         for name in _COUNTS:
-            count = self._is_number(name, Integral)
+            count = self._is_number(name, whole=True)
             self._require(name, count, "it must be a whole number, 0 or more")
         for name in ("seed", "checkpoint_every", "length_limit"):  # as in a simulation
             SETTINGS[name].checked(getattr(self, name), name)
-        some = self._is_number("checkpoints_kept", Integral) and self.checkpoints_kept >= 1
+        some = self._is_number("checkpoints_kept", whole=True) and self.checkpoints_kept >= 1
         self._require("checkpoints_kept", some, "give a whole number, 1 or more")
-        kept = self._is_number("resume_from", Integral) and self.checkpoint is not None
+        kept = self._is_number("resume_from", whole=True) and self.checkpoint is not None
         advice = "give a round that checkpoint= keeps, or 0 to start afresh"
         self._require("resume_from", self.resume_from is None or kept, advice)
-        large = self._is_number("reply_limit", Real) and 1 <= self.reply_limit < float("inf")
+        large = self._is_number("reply_limit") and 1 <= self.reply_limit < float("inf")
         self._require("reply_limit", large, "a reply holds a model, so give 1 or more")
         advice = "give how many times the median may count, or 0 for any"
-        self._require("examples_limit", self._is_number("examples_limit", Real), advice)
+        self._require("examples_limit", self._is_number("examples_limit"), advice)
         for name, other, advice in (
             ("nodes_timeout", False, "give a number of seconds above 0"),
             ("round_deadline", self.round_deadline is None, "give a number of seconds above 0"),
             ("max_examples", self.max_examples is None, "give a number above 0"),
         ):
-            above = self._is_number(name, Real) and getattr(self, name) > 0
+            above = self._is_number(name) and getattr(self, name) > 0
             self._require(name, other or above, advice)
         lossy = self.uplink is None or callable(getattr(self.uplink, "lost", None))
         self._require("uplink", lossy, "give an uplink, such as LetterUplink(0.5)")
@@ -96,10 +96,11 @@ class StrategySettings:
                 "name, config and clients."
             )
 
-    def _is_number(self, name: str, kind: type) -> bool:
-        """Whether a setting is a number of this kind, 0 or more, and neither NaN nor a bool."""
+    def _is_number(self, name: str, whole: bool = False) -> bool:
+        """Whether a setting is a number, 0 or more, and neither NaN nor a bool."""
         value: Any = getattr(self, name)
-        return isinstance(value, kind) and not isinstance(value, bool) and value >= 0
+        known = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+        return known and bool(value >= 0)
 
     def _require(self, name: str, holds: bool, advice: str) -> None:
         if not holds:

@@ -24,7 +24,7 @@ from fedhaw.flower.rows import Rows
 from fedhaw.history import RoundRecord, finite
 from fedhaw.loss_reasons import absent_since
 from fedhaw.rules.base import spared_by
-from fedhaw.rules.private import Private
+from fedhaw.rules.private import Private, unhidden
 from fedhaw.settings import InvalidSetting
 
 SMALL_REPLY = 1_000_000
@@ -79,11 +79,8 @@ class Training:
         settings = self.settings
         self.aggregator.adopt(arrays)
         if isinstance(self.aggregator.rule, Private) and self.aggregator.averaged.size:
-            raise InvalidSetting(
-                "The model has running statistics, which are averaged without noise; use layers "
-                "that keep none, such as group norm, or say statistics=() to learn them like the "
-                "rest, with privacy."
-            )
+            sentence = unhidden(beside=False, statistics=True)
+            raise InvalidSetting(f"{sentence} Or say statistics=() to learn them like the rest.")
         if settings.fraction_train == 0:
             return []
         kind = MessageType.TRAIN

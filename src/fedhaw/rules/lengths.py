@@ -83,7 +83,7 @@ class LengthGuard:
         self,
         lengths: Mapping[C, float],
         examples: Mapping[C, float],
-        spared: Container[C] = (),
+        spared: Container[Hashable] = (),
     ) -> tuple[dict[C, str], "LengthGuard"]:
         """The clients whose updates are refused, and the guard that knows of this round.
 

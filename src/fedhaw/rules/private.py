@@ -194,6 +194,26 @@ class Private:
         )
 
 
+def unhidden(beside: bool, statistics: bool) -> str | None:
+    """A sentence on what would be sent out without noise; None where that is nothing.
+
+    Args:
+        beside: whether clients send something beside their model.
+        statistics: whether running statistics are averaged beside the parameters.
+    """
+    if beside:
+        return (
+            "Privacy hides models, and not what travels beside them; choose a client update "
+            "without a memory."
+        )
+    if statistics:
+        return (
+            "The model has running statistics, which are averaged without noise; use layers that "
+            "keep none, such as group norm."
+        )
+    return None
+
+
 def does_with_the_sum(rule: object) -> bool:
     """Whether a rule works on one model that stands for all clients.
 

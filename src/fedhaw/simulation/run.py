@@ -9,12 +9,14 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack, cast
 
+from fedhaw.clients import algorithm_of
 from fedhaw.description import describe
 from fedhaw.errors import shown
 from fedhaw.files import is_path
 from fedhaw.history import ClientFacts, EndRecord, History, RoundRecord, RunRecord
 from fedhaw.rules import Rule, pack_state
 from fedhaw.rules.base import suited
+from fedhaw.rules.private import Private, unhidden
 from fedhaw.settings import SETTINGS, DataSource, InvalidSetting, Settings, fill
 from fedhaw.settings.table import default_text
 from fedhaw.simulation.engines import create
@@ -200,6 +202,12 @@ def _rule(rule: RuleSource, federation: Federation) -> Rule[Any]:
             "%s takes the clients' learning rate for %s, but they use %s.",
             type(made).__name__, theirs, ours,
         )  # fmt: skip
+    if isinstance(made, Private):
+        layout = federation.layout
+        beside = algorithm_of(federation.client_update).init(layout.parameters).remembers
+        sentence = unhidden(beside, statistics=layout.size > layout.parameters)
+        if sentence is not None:
+            raise InvalidSimulation(sentence)
     return suited(made, federation.client_update)
 
 
