@@ -4,7 +4,9 @@ A cell is one federation; every rule that was run in it has a score for each see
 of the means over the seeds that all rules were run with. A difference is the subject's score minus
 another rule's on the same seeds; its two-sided p by Student's t is corrected over all cells of the
 comparison after Holm (1979), so that some cell is called better or worse by chance in 5 % of such
-tables. "Ahead in" counts cells with a higher mean, whether or not chance could do that.
+tables. "Ahead in" counts cells with a higher mean, whether or not chance could do that; "a point
+behind" those with a mean below -1 by more than two standard errors, where there is more than one
+seed, and below -1 elsewhere.
 """
 
 import math
@@ -16,11 +18,13 @@ Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """By cell, by rule, by seed: percent."""
 
 LEVEL = 0.05
+MARGIN = 1.0
+"""Points by which a mean may be behind, and which no user would mind."""
 
 
 COLUMNS = (
-    "rule", "rank", "federations", "ahead in", "better", "worse", "mean difference",
-    "least difference", "where",
+    "rule", "rank", "federations", "ahead in", "better", "worse", "a point behind",
+    "mean difference", "least difference", "where",
 )  # fmt: skip
 """Of `rows`; from "ahead in" on they tell of the subject against the rule."""
 
@@ -58,6 +62,7 @@ def rows(scores: Scores, subject: str) -> list[tuple[str, ...]]:
             str(sum(mean > 0 for mean in means.values())),
             str(sum(told[key] and mean > 0 for key, mean in means.items())),
             str(sum(told[key] and mean < 0 for key, mean in means.items())),
+            str(sum(_behind(mean, error) for mean, error, _ in differences.values())),
             f"{np.mean(list(means.values())):+.1f}",
             f"{means[least]:+.1f}" + ("" if math.isnan(error) else f" ± {error:.1f}"),
             least,
@@ -87,6 +92,10 @@ def _difference(
     if error == 0:
         return float(both.mean()), 0.0, 1.0 if both.mean() == 0 else 0.0
     return float(both.mean()), error, _student(abs(both.mean()) / error, len(both) - 1)
+
+
+def _behind(mean: float, error: float) -> bool:
+    return mean + (0 if math.isnan(error) else 2 * error) < -MARGIN
 
 
 def _student(t: float, freedom: int) -> float:
