@@ -2,6 +2,8 @@
 
 import json
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,8 @@ from fedhaw.flower import RuleStrategy
 from fedhaw.flower.errors import EverybodyLost
 from fedhaw.flower.rounds import flower_metrics
 from fedhaw.history import HistoryError, RoundRecord
+from fedhaw.rules import Round
+from fedhaw.rules.base import LastRound
 
 
 def quiet(**more: Any) -> RuleStrategy:
@@ -270,3 +274,37 @@ def test_what_a_rule_calls_like_a_metric_of_the_clients_takes_nobodys_place() ->
     metrics = flower_metrics(record, {"clients-lost": 0}, taken={"loss"})
     assert metrics.keys() == {"rule/loss", "rule/clients-lost", "gamma", "clients-lost"}
     assert metrics["clients-lost"] == 0
+
+
+@dataclass(frozen=True)
+class Remembered(LastRound):
+    """The round's models, within a mapping and a tuple."""
+
+    last: Mapping[Any, Any] = field(default_factory=dict)
+
+
+class Remembering:
+    """FedAvg that looks whether the models it remembers are still what they were."""
+
+    def __init__(self) -> None:
+        self.kept: list[bool] = []
+        self.copies: list[Any] = []
+
+    def init(self) -> Remembered:
+        return Remembered()
+
+    def aggregate(self, state: Remembered, current: Round) -> tuple[Any, Remembered]:
+        self.kept += map(np.array_equal, state.last.get("models", ()), self.copies)
+        self.copies = [model.copy() for model in current.client_models]
+        model, _ = fedhaw.FedAvg().aggregate(fedhaw.FedAvg().init(), current)
+        models = {"models": tuple(current.client_models)}
+        return model, Remembered(current.clients, current.shares, last=models)
+
+
+def test_what_a_state_holds_within_mappings_and_tuples_is_not_overwritten(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    rule = Remembering()
+    grid = flower.Grid({n: flower.moving(str(n), 0.1 * n) for n in (1, 2)})
+    RuleStrategy(rule, fraction_evaluate=0.0).start(grid, arrays, num_rounds=3)
+    assert rule.kept == [True] * 4

@@ -5,7 +5,7 @@ keeps the previous round's; they are used in turn and never copied.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -270,14 +270,20 @@ class Aggregator:
         return [[piece.name, str(piece.dtype), str(piece.shape)] for piece in pieces]
 
 
-def _arrays_of(state: Any) -> Iterator[NDArray[Any]]:
-    """The arrays of a state, and of the states within it."""
-    for item in fields(state):
-        value = getattr(state, item.name)
-        if isinstance(value, np.ndarray):
-            yield value
-        elif is_dataclass(value):
-            yield from _arrays_of(value)
+def _arrays_of(held: object) -> Iterator[NDArray[Any]]:
+    """The arrays of a state, and of the states, mappings and sequences within it."""
+    within: Iterable[object] = ()
+    match held:
+        case np.ndarray():
+            yield held
+        case Mapping():
+            within = held.values()
+        case list() | tuple():
+            within = held
+        case _ if is_dataclass(held):
+            within = [getattr(held, item.name) for item in fields(held)]
+    for inner in within:
+        yield from _arrays_of(inner)
 
 
 def _is_absurd(model: NDArray[Any]) -> bool:
