@@ -158,14 +158,29 @@ def test_a_file_that_is_not_the_runs_history_stays_as_it_is(
     flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
 ) -> None:
     grid = flower.Grid({n: flower.moving(str(n), 0.1) for n in (1, 2)})
-    notes, checkpoint = tmp_path / "notes.csv", tmp_path / "c.safetensors"
-    notes.write_text("precious,data\n")
-    with pytest.raises(HistoryError, match="this is not a history"):
-        quiet(history=notes).start(grid, arrays, num_rounds=1)
-    assert notes.read_text() == "precious,data\n"
-    quiet(checkpoint=checkpoint).start(grid, arrays, num_rounds=2)
-    with pytest.raises(HistoryError, match="holds 0 rounds, but the checkpoint was made after 2"):
-        quiet(checkpoint=checkpoint, history=tmp_path / "h.jsonl").start(grid, arrays, num_rounds=4)
+    notes = tmp_path / "notes.csv"
+    for text, words in (("a,b\n", "this is not a history"), ("a,b", "is no history; give")):
+        notes.write_text(text)
+        with pytest.raises(HistoryError, match=words):
+            quiet(history=notes).start(grid, arrays, num_rounds=1)
+        assert notes.read_text() == text
+    notes.write_text('{"kind":"ru')  # the first line of a server that was killed there
+    quiet(history=notes).start(grid, arrays, num_rounds=1)
+    assert len(fedhaw.History.read(notes).records) == 1
+
+
+def test_a_history_that_is_not_the_runs_costs_no_checkpoint(
+    flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
+) -> None:
+    grid = flower.Grid({n: flower.moving(str(n), 0.1) for n in (1, 2)})
+    checkpoint = tmp_path / "c.safetensors"
+    quiet(checkpoint=checkpoint).start(grid, arrays, num_rounds=3)
+    there = sorted(tmp_path.iterdir())
+    for more in ({}, {"resume_from": 1}):
+        strategy = quiet(checkpoint=checkpoint, history=tmp_path / "h.jsonl", **more)
+        with pytest.raises(HistoryError, match="holds 0 rounds, but the checkpoint was made after"):
+            strategy.start(grid, arrays, num_rounds=4)
+        assert sorted(tmp_path.iterdir()) == there
 
 
 def test_a_finished_run_says_that_nothing_is_left_to_do(

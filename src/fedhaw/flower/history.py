@@ -14,6 +14,7 @@ from fedhaw.description import describe
 from fedhaw.flower.roster import order
 from fedhaw.history import (
     ClientFacts,
+    Content,
     EndRecord,
     HistoryError,
     HistoryFile,
@@ -21,6 +22,9 @@ from fedhaw.history import (
     RunRecord,
     parse,
 )
+
+_BEGINNING = b'{"kind":"run"'
+"""How a history begins, even one that was cut short within its first line, unless it is empty."""
 
 
 class RunHistory:
@@ -43,7 +47,7 @@ class RunHistory:
         self._file = HistoryFile(Path(path))
         self._run = run
         try:
-            before, kept, self.seconds_before = _kept(Path(path), rounds)
+            before, kept, self.seconds_before = rounds_kept(Path(path), rounds)
         except HistoryError:
             self._file.close()
             raise
@@ -101,9 +105,19 @@ def run_record(
     )
 
 
-def _kept(path: Path, rounds: int) -> tuple[RunRecord | None, int, float]:
-    """What the run is, and the bytes and seconds of its first rounds."""
-    content = parse(path, as_far_as_possible=True)
+def rounds_kept(path: Path, rounds: int) -> tuple[RunRecord | None, int, float]:
+    """What the run is, and the bytes and seconds of its first rounds; nothing is changed.
+
+    Raises:
+        HistoryError: the file is no history, or does not hold so many rounds.
+    """
+    content = Content()
+    if path.exists():
+        content = parse(path, as_far_as_possible=True)
+        with path.open("rb") as file:
+            was_cut_short = _BEGINNING.startswith(file.read(len(_BEGINNING)))
+        if content.run is None and not was_cut_short:
+            raise HistoryError(f"{path} is no history; give history= another file, or remove it.")
     if len(content.ends) < rounds:
         raise HistoryError(
             f"{path} holds {len(content.ends)} rounds, but the checkpoint was made after {rounds}; "

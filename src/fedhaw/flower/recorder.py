@@ -14,7 +14,7 @@ from fedhaw.checkpoints import CheckpointError, CheckpointStore, Part, read
 from fedhaw.description import describe, differences
 from fedhaw.files import FileWriteError, locked
 from fedhaw.flower.aggregator import Aggregator
-from fedhaw.flower.history import RunHistory, run_record
+from fedhaw.flower.history import RunHistory, rounds_kept, run_record
 from fedhaw.flower.roster import Roster
 from fedhaw.flower.settings import StrategySettings
 from fedhaw.history import RoundRecord
@@ -65,6 +65,7 @@ class RunRecorder:
         Raises:
             CheckpointError: the checkpoints are damaged, or of another federation.
             FileWriteError: the files cannot be written, or another run is using them.
+            HistoryError: the history is none, or does not go as far as the checkpoint.
         """
         aggregator, settings, done = self._aggregator, self._settings, 0
         aggregator.adopt(initial_arrays)
@@ -133,6 +134,8 @@ class RunRecorder:
             # Alone under the plain name: written by the first version, or put there by the user.
             parts = store.latest() or (read(path) if path.exists() else None)
         done = 0 if parts is None else self._restore(parts, path)
+        if self._settings.history is not None:
+            rounds_kept(Path(self._settings.history), done)  # it is looked at before files go
         rule = self._aggregator.rule
         if done and isinstance(rule, Private):
             sent = max(store.newest - done, 0) + self._settings.checkpoint_every
