@@ -12,8 +12,10 @@ from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from numpy.typing import NDArray
 
 import fedhaw
+from fedhaw.clients import SCAFFOLD
 from fedhaw.flower import InvalidSetting, NoNodes, RuleStrategy, array_proxy, cohort
 from fedhaw.rules import Round, Rule
+from fedhaw.uplink import LetterUplink
 
 
 def flat(record: ArrayRecord) -> NDArray[Any]:
@@ -351,11 +353,31 @@ def test_who_is_only_awaited_at_the_start_is_not_needed(
         ({"fraction_train": True}, "fraction_train"),
         ({"checkpoints_kept": 1.5}, "checkpoints_kept"),
         ({"node_clients": ["a"]}, "node_clients"),
+        ({"node_clients": {"client-0": 0}}, "client-0': 0}; give the client's id .* as text"),
+        ({"rule": "fedavg"}, "rule is 'fedavg'; give a rule such as"),
+        ({"rule": fedhaw.FedAvg}, "rule is <class .*; give a rule such as"),
+        ({"privacy": 1.0}, "privacy is 1.0; give Privacy"),
+        ({"client_update": "scaffold"}, "client_update is 'scaffold'; give what the clients' app"),
+        ({"client_update": SCAFFOLD}, "client_update is <class"),
+        ({"uplink": LetterUplink}, "uplink is <class"),
+        ({"statistics": "running_mean"}, "statistics is 'running_mean'; give a tuple"),
+        ({"layer_of": 3}, "layer_of is 3"),
+        ({"train_metrics_aggr_fn": 3}, "train_metrics_aggr_fn is 3"),
+        ({"evaluate_metrics_aggr_fn": 3}, "evaluate_metrics_aggr_fn is 3"),
+        ({"weighted_by_key": 3}, "weighted_by_key is 3; it must be text"),
+        ({"arrayrecord_key": None}, "arrayrecord_key is None"),
+        ({"too_few_nodes": "wait"}, 'too_few_nodes is \'wait\'; choose "stop" or "go on"'),
+        ({"roll_call": "no"}, "roll_call is 'no'; it must be True or False"),
+        ({"checkpoint": 5}, "checkpoint is 5; give the path"),
+        ({"history": 5}, "history is 5; give the path"),
+        ({"history": "h.jsonl.gz"}, "history is 'h.jsonl.gz'; give the path .* not .gz"),
+        ({"description": 5}, "description is 5"),
+        ({"reply_limit": float("inf")}, "reply_limit is inf; it must be a finite number"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSetting, match=words):
-        RuleStrategy(fedhaw.FedAvg(), **settings)
+        RuleStrategy(**settings)
 
 
 def test_arrays_that_are_no_numbers_are_refused(flower: SimpleNamespace) -> None:

@@ -119,6 +119,11 @@ def by_name(name: str, settings: Mapping[str, Any]) -> ClientUpdate:
     return partial(own, **numbers) if numbers else own
 
 
+def is_client_update(thing: object) -> bool:
+    """Whether something is an algorithm or a function, and no class of them."""
+    return not isinstance(thing, type) and (callable(thing) or isinstance(thing, ClientAlgorithm))
+
+
 def algorithm_of(client_update: ClientUpdate) -> ClientAlgorithm:
     """The algorithm that a client update is; a function becomes one."""
     if isinstance(client_update, ClientAlgorithm):

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from fedhaw.errors import shown
 from fedhaw.rules import Clipped, Rule
 from fedhaw.rules.private import Privacy, Private, unhidden
 from fedhaw.settings import InvalidSetting
@@ -35,7 +36,14 @@ def beside_of(client_update: "ClientUpdate | None", privacy: Privacy | None) -> 
     if client_update is None:
         return None
     from fedhaw.clients import algorithm_of
+    from fedhaw.clients.registry import is_client_update
     from fedhaw.flower.beside import Beside
+
+    if not is_client_update(client_update):
+        raise InvalidSetting(
+            f"client_update is {shown(client_update)}; give what the clients' app has, such as "
+            'fedhaw.clients.named("scaffold", eta=0.01).'
+        )
 
     if not algorithm_of(client_update).init(1).remembers:
         return None

@@ -1,14 +1,18 @@
 """A strategy's settings, checked once."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from flwr.app import ArrayRecord, ConfigRecord, MessageType, RecordDict
 
 from fedhaw.errors import shown
+from fedhaw.files import is_path
+from fedhaw.rules import Rule
+from fedhaw.rules.private import Privacy
 from fedhaw.settings import SETTINGS, InvalidSetting
 from fedhaw.uplink import Uplink
 
@@ -21,6 +25,65 @@ _COUNTS = (
     "min_train_nodes", "min_evaluate_nodes", "min_available_nodes", "nodes_at_start",
     "late_rounds", "forget_after", "stop_when_lost",
 )  # fmt: skip
+
+
+def _a(kind: Any) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind) and not isinstance(value, type)
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+_Kinds: TypeAlias = Mapping[str, tuple[Callable[[Any], bool], str]]
+"""By setting, whether it can have a value, and what to do where it cannot."""
+
+_NEEDED: _Kinds = {
+    "weighted_by_key": (_a(str), "it must be text"),
+    "arrayrecord_key": (_a(str), "it must be text"),
+    "configrecord_key": (_a(str), "it must be text"),
+    "too_few_nodes": (lambda value: value in get_args(TooFew), 'choose "stop" or "go on"'),
+    "roll_call": (_a(bool), "it must be True or False"),
+    "statistics": (
+        lambda value: isinstance(value, (tuple, list)) and _are_texts(value),
+        'give a tuple of endings, such as ("running_mean", "running_var")',
+    ),
+}
+
+_MAY_BE_NONE: _Kinds = {
+    "rule": (_a(Rule), "give a rule such as FedAvg()"),
+    "train_metrics_aggr_fn": (callable, "give a function of contents and key"),
+    "evaluate_metrics_aggr_fn": (callable, "give a function of contents and key"),
+    "privacy": (_a(Privacy), "give Privacy(noise_multiplier, clip)"),
+    "node_clients": (
+        lambda value: isinstance(value, Mapping) and _are_texts([*value, *value.values()]),
+        "give the client's id for each registered name, all as text",
+    ),
+    "layer_of": (callable, "give a function of an array's name"),
+    "uplink": (_a(Uplink), "give an uplink, such as LetterUplink(0.5)"),
+    "checkpoint": (is_path, "give the path of a file"),
+    "history": (
+        lambda value: is_path(value) and Path(value).suffix != ".gz",
+        "give the path of a file, but not .gz, for its lines are written as they come",
+    ),
+    "description": (_a(Mapping), 'give a mapping, such as {"name": "trial"}'),
+}
+
+
+def check_kinds(given: Mapping[str, object]) -> None:
+    """A check of all arguments of a strategy that are no numbers.
+
+    Raises:
+        InvalidSetting: one of them cannot be.
+    """
+    for name, (holds, advice) in {**_NEEDED, **_MAY_BE_NONE}.items():
+        value = given[name]
+        if not holds(value) and not (value is None and name in _MAY_BE_NONE):
+            raise _invalid(name, value, advice)
+
+
+def _invalid(name: str, value: object, advice: str) -> InvalidSetting:
+    return InvalidSetting(f"{name} is {shown(value)}; {advice}.")
 
 
 @dataclass(frozen=True)
@@ -72,7 +135,7 @@ class StrategySettings:
         advice = "give a round that checkpoint= keeps, or 0 to start afresh"
         self._require("resume_from", self.resume_from is None or kept, advice)
         large = self._is_number("reply_limit") and 1 <= self.reply_limit < float("inf")
-        self._require("reply_limit", large, "a reply holds a model, so give 1 or more")
+        self._require("reply_limit", large, "it must be a finite number, 1 or more")
         advice = "give how many times the median may count, or 0 for any"
         self._require("examples_limit", self._is_number("examples_limit"), advice)
         for name, other, advice in (
@@ -82,13 +145,6 @@ class StrategySettings:
         ):
             above = self._is_number(name) and getattr(self, name) > 0
             self._require(name, other or above, advice)
-        lossy = self.uplink is None or callable(getattr(self.uplink, "lost", None))
-        self._require("uplink", lossy, "give an uplink, such as LetterUplink(0.5)")
-        advice = "give the client's id for each registered name"
-        named = self.node_clients is None or isinstance(self.node_clients, Mapping)
-        self._require("node_clients", named, advice)
-        known = self.too_few_nodes in get_args(TooFew)
-        self._require("too_few_nodes", known, 'choose "stop" or "go on"')
         unknown = set(self.description or {}) - {"name", "config", "clients"}
         if unknown:
             raise InvalidSetting(
@@ -104,7 +160,7 @@ class StrategySettings:
 
     def _require(self, name: str, holds: bool, advice: str) -> None:
         if not holds:
-            raise InvalidSetting(f"{name} is {shown(getattr(self, name))}; {advice}.")
+            raise _invalid(name, getattr(self, name), advice)
 
     def share(self, kind: str) -> tuple[float, int]:
         """The share of the nodes that are asked to train or to evaluate, and how many at least."""

@@ -33,7 +33,7 @@ from fedhaw.flower.protection import LENGTH_LIMIT, beside_of, left_of, protected
 from fedhaw.flower.recorder import RunRecorder
 from fedhaw.flower.results import EvaluateFunction, Results
 from fedhaw.flower.roster import Roster
-from fedhaw.flower.settings import REPLY_LIMIT, StrategySettings, TooFew
+from fedhaw.flower.settings import REPLY_LIMIT, StrategySettings, TooFew, check_kinds
 from fedhaw.flower.training import Training
 from fedhaw.history import RoundRecord
 from fedhaw.late import ROUNDS as LATE_ROUNDS
@@ -167,6 +167,7 @@ class RuleStrategy(Strategy):
         description: Mapping[str, Any] | None = None,
     ) -> None:
         given = locals()
+        check_kinds(given)
         self.settings = StrategySettings(
             **{item.name: given[item.name] for item in fields(StrategySettings)}
         )

@@ -17,7 +17,7 @@ float64 NumPy arrays wherever the models live.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -186,6 +186,7 @@ class LastRound:
 S = TypeVar("S", bound=State)
 
 
+@runtime_checkable
 class Rule(Protocol[S]):
     """A server rule: hyper-parameters, a start, and a pure step.
 

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from fedhaw import names
-from fedhaw.clients import ClientAlgorithm, ClientUpdate, by_name
+from fedhaw.clients import ClientUpdate, by_name
+from fedhaw.clients.registry import is_client_update
 from fedhaw.data import Dataset, beginning, load, split, with_noisy_clients
 from fedhaw.errors import FedhawError, named, words_of
 from fedhaw.models import EvaluationMetric, Evaluator, Layout, Loss, build
@@ -93,7 +94,7 @@ def update_of(settings: FederationSettings) -> ClientUpdate:
         values = cast(Mapping[str, object], settings)
         own = [s.name for s in SETTINGS.values() if s.told_by == "client_update"]
         return by_name(update, {name: values[name] for name in own})
-    if isinstance(update, type) or not (callable(update) or isinstance(update, ClientAlgorithm)):
+    if not is_client_update(update):
         raise InvalidSimulation(
             f"client_update is {update!r}; give its name, a LocalUpdate, a ClientAlgorithm, or a "
             "function (module, x, y, generator) -> loss."

@@ -191,7 +191,7 @@ def _rule(rule: RuleSource, federation: Federation) -> Rule[Any]:
     made: Rule[Any] = cast(Any, rule)
     if callable(rule) and not isinstance(rule, type) and not hasattr(rule, "aggregate"):
         made = rule(federation)
-    if isinstance(made, type) or not (hasattr(made, "aggregate") and hasattr(made, "init")):
+    if isinstance(made, type) or not isinstance(made, Rule):
         raise InvalidSimulation(
             f"rule is {shown(rule)}; give a rule such as fedhaw.FedAvg(), or a function that "
             "returns one for the federation."
