@@ -1,6 +1,7 @@
 """The letter's tables as cells, and the verdict beside its numbers."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from fedhaw.experiments.letter import (
     letter_table,
 )
 from fedhaw.experiments.verdict import verdict
-from fedhaw.rules.registry import UnknownRule
+from fedhaw.rules.registry import UnknownRule, find
 
 
 def test_published_numbers_stand_in_the_right_cells() -> None:
@@ -46,6 +47,17 @@ def test_rules_that_are_not_the_letters_stand_below_its_own() -> None:
     assert over_prox.rows == ("FedProx+HAW", "FedProx+FedAvgM", "FedProx+FedAdp")
     with pytest.raises(UnknownRule, match="There is no rule 'fedavgn'; did you mean"):
         letter_table("errors", "cifar10", LetterConditions(rules=("fedavgn",)))
+
+
+def test_own_rules_of_one_name_have_a_row_each(tmp_path: Path) -> None:
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text("from fedhaw import FedAvg\n\nclass MyRule(FedAvg): ...\n")
+    own = [find(f"{tmp_path / name}:MyRule") for name in ("one.py", "two.py")]
+    asked = LetterConditions(rules=("fedavg", *(rule.key for rule in own)))
+    rows = [f"MyRule ({rule.folder})" for rule in own]
+    assert letter_table("errors", "mnist", asked).rows == ("FedAvg", *rows)
+    over_prox = letter_table("fedprox", "mnist", asked)
+    assert over_prox.rows == ("FedProx", *(f"FedProx+{row}" for row in rows))
 
 
 def test_the_full_scale_has_the_letters_settings() -> None:

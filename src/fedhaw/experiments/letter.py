@@ -210,8 +210,12 @@ def _rows(
     known = (*published, DEFAULT)
     entries = {rule.key: rule for rule in map(find, asked or known)}
     check_apart(entries.values())
+    titles = [rule.title for rule in entries.values()]
     for key in sorted(entries, key=lambda key: known.index(key) if key in known else len(known)):
-        yield entries[key], published.get(key, [None] * len(next(iter(published.values()))))
+        rule = entries[key]
+        if titles.count(rule.title) > 1:  # a row is known by its title
+            rule = replace(rule, title=f"{rule.title} ({rule.folder})")
+        yield rule, published.get(key, [None] * len(next(iter(published.values()))))
 
 
 def _cell(row: str, column: str, recipe: Recipe, number: float | None) -> LetterCell:
