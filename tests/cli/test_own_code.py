@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from fedhaw.experiments.catalogue import check_options
+from fedhaw.rules.registry import UnknownRule, find
+
 Call = Callable[..., Any]
 
 RULE = '''\
@@ -216,8 +219,25 @@ def test_a_rules_defaults_may_be_of_any_kind(call: Call, folder: Path) -> None:
     own = RULE.replace("beta: float = 1.0", fields)
     (folder / "odd.py").write_text(f"from pathlib import Path\n{own}")
     for _ in range(2):
-        ended = call("run", "--rule", "odd.py:MyRule", *SMALL, "--out", "out")
+        ended = call("run", "--rule", "odd.py:MyRule", *SMALL, "--out", "out", "--json")
         assert ended.code == 0, ended.err
+        assert json.loads(ended.out)["rules"]
+    told = json.loads(call("rules", "odd.py:MyRule", "--json").out)["rules"]["odd.py:MyRule"]
+    assert [told["options"][name]["default"] for name in ("where", "kind")] == ["x", 0.5]
+
+
+def test_true_is_refused_for_numbers_alone(call: Call, folder: Path) -> None:
+    hints = ("object", "typing.Any", "typing.Literal[True, 'x']", "bool | float", "bool | None")
+    fields = [f"own{k}: {hint} = None" for k, hint in enumerate(hints)]
+    fields = ["beta: float = 1.0", "count: int | None = None", *fields]
+    own = RULE.replace("beta: float = 1.0", "\n    ".join(fields))
+    (folder / "odd.py").write_text(f"import typing\n{own}")
+    rule = find("odd.py:MyRule")
+    for k, hint in enumerate(hints):
+        assert check_options(rule, {f"own{k}": True}) == {f"own{k}": True}, hint
+    for name in ("beta", "count"):
+        with pytest.raises(UnknownRule, match=f"{name} of myrule is True; it must be"):
+            check_options(rule, {name: True})
 
 
 @pytest.mark.parametrize("engine", ["sequential", "processes"])

@@ -26,9 +26,17 @@ def to_stderr() -> "Console":
 
 
 def print_json(value: object) -> None:
-    """One JSON object, printed; numbers that are not finite become null, as JSON has none."""
+    """One JSON object, printed; numbers that are not finite become null, as JSON has none.
+
+    What else JSON has none of, such as a path among a rule's options, is described as in a history.
+    """
+    from fedhaw.description import describe
+
     ascii_only = "utf" not in (sys.stdout.encoding or "").lower()
-    print(json.dumps(_finite(value), indent=2, ensure_ascii=ascii_only, allow_nan=False))
+    text = json.dumps(
+        _finite(value), indent=2, ensure_ascii=ascii_only, allow_nan=False, default=describe
+    )
+    print(text)
 
 
 def print_table(table: "Table") -> None:

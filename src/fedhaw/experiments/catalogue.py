@@ -145,9 +145,9 @@ def check_options(rule: RuleEntry, given: Mapping[str, object]) -> dict[str, obj
             checked[key] = value
             continue
         try:
-            if isinstance(value, bool) and bool not in (hints[key], *get_args(hints[key])):
-                raise ValueError("a bool is no number")
             checked[key] = TypeAdapter(hints[key]).validate_python(value)
+            if isinstance(value, bool) and not isinstance(checked[key], bool):
+                raise ValueError("a bool is no number")
         except ValueError as error:
             raise UnknownRule(
                 f"The option {key} of {rule.name} is {shown(value)}; it must be "
