@@ -60,6 +60,8 @@ MISTAKES = [
     (["reproduce", "figure", "--seeds", "0,4,0"], "--seeds names the seed 0 twice"),
     (["reproduce", "server-time", "--device", "banana"], "The device 'banana' cannot be used"),
     (["reproduce", "server-time", "--seeds", "3"], "server-time has no such setting"),
+    (["reproduce", "server-time", "--scale", "small"], "--scale: server-time has no such setting"),
+    (["reproduce", "errors", "--rules", ","], "--rules: it names no rule"),
     (
         ["run", "--rule", "fedavgm", "--rule-option", "eta_s=true"],
         "eta_s of fedavgm is True; it must be a number",

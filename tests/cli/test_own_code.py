@@ -211,7 +211,7 @@ def test_rules_that_would_share_a_folder_are_refused(call: Call, folder: Path) -
     for command in (["compare"], ["reproduce", "errors", "--data", "mnist"]):
         ended = call(*command, *rules)
         assert ended.code == 2
-        assert "would lie in one folder, within-my_rule-myrule" in ended.err
+        assert "would lie in one folder, within-my_rule-myrule; give one of the two," in ended.err
 
 
 def test_a_rules_defaults_may_be_of_any_kind(call: Call, folder: Path) -> None:

@@ -120,7 +120,11 @@ def reproduce(
         raise typer.BadParameter(f"{target} is always matched", param_hint="--input-scale")
     if rules is not None and target in (*BEYOND, "server-time"):
         raise typer.BadParameter(f"{target} is always of all its rules", param_hint="--rules")
+    chosen = tuple(name.strip() for name in (rules or "").split(",") if name.strip())
+    if rules is not None and not chosen:
+        raise typer.BadParameter("it names no rule; leave it out for all", param_hint="--rules")
     unheard = {"--data": data, "--seeds": seeds, "--input-scale": input_scale}
+    unheard["--scale"] = None if scale == "full" else scale
     if target == "server-time" and (named := [flag for flag, value in unheard.items() if value]):
         raise typer.BadParameter("server-time has no such setting", param_hint=named[0])
     if kept is not None and target in ("no-tuning", "server-time", "all"):
@@ -132,7 +136,7 @@ def reproduce(
         None if input_scale is None else _one_of("--input-scale", input_scale, INPUT_SCALES),
         tuple(given.items()),
         kept,
-        tuple(name.strip() for name in (rules or "").split(",") if name.strip()),
+        chosen,
     )
     numbers = None if seeds is None else parse_seeds(seeds)
     if target in BEYOND:

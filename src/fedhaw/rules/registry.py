@@ -107,7 +107,7 @@ def check_apart(rules: Iterable[RuleEntry]) -> None:
         if other != rule.key:
             raise UnknownRule(
                 f"The runs of {other} and {rule.key} would lie in one folder, {rule.folder}; give "
-                "one of the two files another name."
+                "one of the two, its class or its file, another name."
             )
 
 
