@@ -1,9 +1,9 @@
 """Is the default rule safe, fast and a judge of clients? Tables beside the rules a reviewer names.
 
-    python benchmarks/default_rule.py kinds long trust own unseen later last [--scale small]
-        [--jobs N] [--out FOLDER] [--only TEXT] [--seeds N] [--rules TITLES] [--whole]
-        [--wisdm FILE] [--dogs FOLDER] [--cifar10 FOLDER] [--unseen FOLDER] [--later FOLDER]
-        [--last FOLDER] [--show] [--save]
+    python benchmarks/default_rule.py kinds long trust absent own unseen later last
+        [--scale small] [--jobs N] [--out FOLDER] [--only TEXT] [--seeds N] [--rules TITLES]
+        [--whole] [--wisdm FILE] [--dogs FOLDER] [--cifar10 FOLDER] [--unseen FOLDER]
+        [--later FOLDER] [--last FOLDER] [--show] [--save]
 
 - kinds: federations of many kinds, without and with four sorts of losses: 200 rounds, of which the
   first 40 are a table of their own, with the ablations of the default, the grids of rules that have
@@ -13,14 +13,15 @@
 - long: a thousand rounds, of which the first 40 and 200 are tables of their own; with the deepest
   fall below FedAvg's accuracy of the same round once FedAvg has passed 60 %.
 - trust: some of ten clients are bad, 60 rounds.
+- absent: the same where uploads are lost, or ten of thirty clients take part, 200 rounds.
 - own: honest clients that alone hold a class, 200 rounds.
 - unseen: data sets beside those that the rule was first made on, every .npz file of a folder; some
   honest and some bad clients, 200 rounds.
 - later: the same with data sets that had no part in making the rule's version 8.
 - last: the same with data sets that had no part in making version 9.
 
-The first three are about 900,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale
-small` is about half of that, with two seeds instead of three: of the long runs those at
+The first four are about 1,600,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale
+small` is less than half of that, with two seeds instead of three: of the long runs those at
 four of eight client updates, of the bad clients three of ten but not one, and no IID split. `--jobs
 2` runs two at a time. Runs that are in FOLDER already are not repeated, and those that were stopped
 go on, so it can be stopped at any time; all runs of a seed come before the next seed's. `--show`
@@ -51,6 +52,7 @@ from federations import (
     SEEDS,
     WITH_PROXY,
     Cell,
+    absent,
     kinds,
     long,
     own,
@@ -167,13 +169,11 @@ def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> 
             beside,
         )
     proper = _chosen(scores, lambda title: title not in {*BRIEF, MISUSED})
-    where: dict[str, standings.Scores] = {"all": proper}
-    if evidence.table != "trust":
-        lossy = {c.name for c in cells if "uplink" in c.settings}
-        where |= {
-            "without losses": {k: v for k, v in proper.items() if k not in lossy},
-            "with losses": {k: v for k, v in proper.items() if k in lossy},
-        }
+    sorts = {c.name: _sort(c) for c in cells}
+    where: dict[str, standings.Scores] = {"all": proper} | {
+        sort: {name: own for name, own in proper.items() if sorts[name] == sort}
+        for sort in ("without losses", "with losses", "with bad clients")
+    }
     proxy = f", and {WITH_PROXY} with proxy data" if evidence.table == "kinds" else ""
     where[f"its parts{proxy}"] = _chosen(
         scores, lambda title: title in {DEFAULT, WITH_PROXY, *ABLATIONS}
@@ -186,6 +186,13 @@ def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> 
                 standings.COLUMNS,
                 standings.rows(chosen, DEFAULT),
             )
+
+
+def _sort(cell: Cell) -> str:
+    """What makes a federation hard."""
+    if cell.bad:
+        return "with bad clients"
+    return "with losses" if "uplink" in cell.settings else "without losses"
 
 
 def _chosen(scores: standings.Scores, wanted: Callable[[str], bool]) -> standings.Scores:
@@ -294,8 +301,9 @@ def main() -> None:
             parser.error(f"the table {table} needs --{table} FOLDER")
     makers: dict[str, Callable[[], Iterator[Cell]]] = {
         "kinds": lambda: kinds(args.wisdm, args.dogs, args.cifar10), "long": lambda: long(small),
-        "trust": lambda: trust(small), "own": own, "unseen": lambda: unseen(args.unseen),
-        "later": lambda: unseen(args.later), "last": lambda: unseen(args.last),
+        "trust": lambda: trust(small), "absent": absent, "own": own,
+        "unseen": lambda: unseen(args.unseen), "later": lambda: unseen(args.later),
+        "last": lambda: unseen(args.last),
     }  # fmt: skip
     tables = {}
     for table in args.tables:

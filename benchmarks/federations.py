@@ -39,6 +39,7 @@ class Cell:
         rules: by title.
         clean: the settings without the bad clients, for rules whose title begins with "clean".
         clean_name: the name of that federation; it is the same for all kinds of bad clients.
+        bad: whether some clients are bad.
         slow: whether all but the chief rules run for the first horizon alone.
     """
 
@@ -49,6 +50,7 @@ class Cell:
     rules: Mapping[str, RuleSource]
     clean: Mapping[str, Any] = field(default_factory=dict)
     clean_name: str = ""
+    bad: bool = False
     slow: bool = False
 
     def rounds_of(self, title: str, table: str) -> int:
@@ -98,9 +100,8 @@ CIFAR10: dict[str, Any] = SGD | {
 }
 SEEDS = {"full": 3, "small": 2}
 HORIZONS = {
-    "kinds": (40, 200), "long": (40, 200, 1000), "trust": (60,), "unseen": (40, 200),
-    "later": (40, 200), "last": (40, 200),
-    "own": (40, 200),
+    "kinds": (40, 200), "long": (40, 200, 1000), "trust": (60,), "absent": (60, 200),
+    "own": (40, 200), "unseen": (40, 200), "later": (40, 200), "last": (40, 200),
 }  # fmt: skip
 LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
 LOSSES = LETTERS_LOSSES | {
@@ -197,7 +198,7 @@ def long(small: bool) -> Iterator[Cell]:
         updates.items(), (0.1, 1.0), LETTERS_LOSSES.items()
     ):
         rules = rules_beside(settings["eta"], bool(uplink))
-        chosen = {title: rules[title] for title in list(rules)[:4]}
+        chosen = {title: rule for title, rule in rules.items() if title not in BRIEF}
         if settings.get("client_update") == "adam":  # the letter's rates for it are far smaller
             rates: Any = filled_options("fedhaw", {}, "dogs", bool(uplink))
             chosen[MISUSED] = chosen["letter's FedHAW"]
@@ -206,8 +207,8 @@ def long(small: bool) -> Iterator[Cell]:
         yield Cell(label, "mnist-5k", 1000, settings | uplink | {"alpha": alpha}, chosen)
 
 
-def against(kind: str, count: int) -> dict[str, Rule[Any]]:
-    """The rules that stand against bad clients, of whom there are so many."""
+def against(kind: str, count: int, bad: tuple[int, ...]) -> dict[str, Rule[Any]]:
+    """The rules that stand against bad clients, of whom so many are in a round."""
     rules: dict[str, Rule[Any]] = {
         "FedAvg": fedhaw.FedAvg(),
         "FedAvgM 0.9": fedhaw.FedAvgM(),
@@ -222,7 +223,6 @@ def against(kind: str, count: int) -> dict[str, Rule[Any]]:
     }
     if kind not in MULTIPLES:
         return rules
-    bad = BAD_CLIENTS[count]
     return {title: Attacked(rule, bad, MULTIPLES[kind]) for title, rule in rules.items()}
 
 
@@ -243,8 +243,37 @@ def trust(small: bool) -> Iterator[Cell]:
             settings = SGD | {"eta": 0.01, "split": parts}
             yield Cell(
                 f"{count} {kind}, {place}", poisoned(data, parts, bad, kind), 60, settings,
-                {**only, **against(kind, count)}, {"data": data, "split": good},
-                f"without {count}, {place}",
+                {**only, **against(kind, count, bad)}, {"data": data, "split": good},
+                f"without {count}, {place}", bool(bad),
+            )  # fmt: skip
+
+
+ABSENCES: dict[str, tuple[int, dict[str, Any]]] = {
+    "p_e 0.8": (10, {"uplink": 0.8}),
+    "10 of 30 clients": (30, {"cohort": 10}),
+}
+
+
+def absent() -> Iterator[Cell]:
+    """Federations with bad clients in which many are absent: lost, or not asked."""
+    data = _mnist()
+    for (place, (clients, settings)), alpha in product(ABSENCES.items(), (1.0, 0.1)):
+        parts = split(data, "letter", clients, alpha=alpha, seed=None)
+        bad = tuple(k for k in range(clients) if k % 10 in BAD_CLIENTS[3])
+        good = {"data": data, "split": [part for k, part in enumerate(parts) if k not in bad]}
+        if "cohort" in settings:  # the same part of them
+            good["cohort"] = settings["cohort"] * len(good["split"]) // clients
+        for kind in ("none", "labels", "flipped", "update x -1"):
+            liars = bad if kind != "none" else ()
+            rules = against(kind, 3, liars)
+            chosen = {t: rules[t] for t in (*CHIEF, f"{DEFAULT} without trust", "multi-Krum")}
+            clean = {f"clean {t}": rules_beside(0.01, False)[t] for t in ("FedAvg", DEFAULT)}
+            where = f"alpha {alpha:g}, {place}"
+            yield Cell(
+                f"{len(liars)} {kind}, {where}", poisoned(data, parts, liars, kind),
+                HORIZONS["absent"][-1], SGD | {"eta": 0.01, "split": parts} | settings,
+                {**(clean if liars else {}), **chosen}, good, f"without {len(bad)}, {where}",
+                bool(liars),
             )  # fmt: skip
 
 
@@ -272,11 +301,12 @@ def unseen(folder: Path) -> Iterator[Cell]:
             spoilt = poisoned(data, even, BAD_CLIENTS[3], kind)
             some = {
                 title: rule
-                for title, rule in against(kind, 3).items()
+                for title, rule in against(kind, 3, BAD_CLIENTS[3]).items()
                 if title in (*CHIEF, "multi-Krum")
             }
             label = f"{file.stem}, SGD 0.1, 3 {kind}"
-            yield Cell(label, spoilt, rounds, UNSEEN["SGD 0.1"] | {"split": even}, some)
+            federation = UNSEEN["SGD 0.1"] | {"split": even}
+            yield Cell(label, spoilt, rounds, federation, some, bad=True)
         if data.classes == 2:
             apart = _a_class_each(data)
             for name in ("SGD 0.01", "SGD 0.1"):
