@@ -167,6 +167,37 @@ def test_a_round_that_is_held_again_with_others_has_other_noise() -> None:
     assert np.std(one - other) == pytest.approx(math.sqrt(2) / 3, rel=0.03)
 
 
+def test_noise_of_another_strength_is_other_noise() -> None:
+    """With the same noise, four times one model without the other would be the sum itself."""
+    weak, strong = (Private(FedAvg(), Privacy(z, 1.0)) for z in (1.0, 4.0))
+    state, current = weak.init(), round_of([0.5, 0.5, 0.5])
+    one, other = (rule.aggregate(state, current)[0] for rule in (weak, strong))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 0.03
+
+
+def test_the_noise_knows_who_was_lost_and_who_had_nothing_to_say() -> None:
+    """With the quantile, how many arrived scales the noise; the sum is the same for both."""
+    rule = Private(FedAvg(), Privacy(1.0, 1.0, quantile=0.5))
+    state, silent = rule.init(), round_of([0.5, 0.5, 0.0])
+    lost = replace(silent, received=np.array([True, True, False]))
+    one, other = (rule.aggregate(state, current)[0] for current in (silent, lost))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("longest", [0.5, 2.0])
+def test_one_client_moves_the_count_by_no_more_than_a_half(longest: float) -> None:
+    """The count of who is longer than the clip, between a client's update and none, of length 0."""
+    rule, n = Private(FedAvg(), Privacy(1e-9, 1.0, quantile=0.5)), 4
+    # The mean under many secrets, because the count has noise of n / 20 at least.
+    states = [replace(rule.init(), secret=f"{k:064x}") for k in range(400)]
+    counts = []
+    for length in (longest, 0.0):
+        current = round_of([0.5, 2.0, 0.5, length])
+        clips = [rule.aggregate(state, current)[1].clip for state in states]
+        counts.append(-n * np.mean(np.log(clips)) / 0.2)  # C exp(-0.2 (b - quantile)) for C = 1
+    assert abs(counts[0] - counts[1]) == pytest.approx(0.5, abs=0.06)
+
+
 def test_rounds_that_are_held_again_cost_their_epsilon() -> None:
     rule = Private(FedAvg(), Privacy(1.0, 1.0))
     _, state = rule.aggregate(rule.init(), round_of([1.0, 1.0]))
@@ -248,6 +279,14 @@ def test_torch_and_numpy_agree() -> None:
     w, W = (torch.from_numpy(np.asarray(a)) for a in (current.global_model, current.client_models))
     got, _ = rule.aggregate(state, Round(w, W, current.num_examples))
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-6)
+
+
+def test_noise_on_torch_is_as_strong() -> None:
+    torch = pytest.importorskip("torch")
+    rule, current = Private(FedAvg(), Privacy(2.0, 0.25)), round_of([1e-9] * 4)
+    w, W = (torch.from_numpy(np.asarray(a)) for a in (current.global_model, current.client_models))
+    model, _ = rule.aggregate(rule.init(), Round(w, W, current.num_examples))
+    assert np.std(model.numpy()) == pytest.approx(0.125, rel=0.03)  # as on NumPy, above
 
 
 @pytest.mark.parametrize("rule", [Median(), Krum(), fedhaw.FedAdp()])

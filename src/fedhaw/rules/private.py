@@ -23,9 +23,10 @@ With `quantile` the length C follows the lengths of the n updates that arrived:
 An update of zero has no word in it, so that one client moves the sum by 1/2 at most; the count
 takes at most a twentieth of the privacy, and z is what both together cost. Without it z' = z.
 
-The noise is drawn from a secret, the round and the updates themselves: a round that is computed
-again from the same uploads, after a crash, gives the same model, and from others other noise. The
-same noise on both would be gone from their difference.
+The noise is drawn from a secret, the round, the updates themselves, who arrived, and what the noise
+is multiplied by: a round that is computed again from the same uploads, after a crash, gives the
+same model, and whatever else is different has other noise. The same noise on two sums would be gone
+from their difference, and on one sum twice, but stronger, from the two together.
 
 McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", 2018;
 Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with Adaptive Clipping", 2021.
@@ -39,6 +40,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedhaw.rules.accounting import epsilon_of, require_accountant
 from fedhaw.rules.base import (
@@ -172,16 +174,19 @@ class Private:
         np.divide(clip * (1 - ROUNDING), lengths, out=factors, where=lengths > clip)
         mean = mean_update(current, factors / K)
 
-        noise, z, clip_after = _noise_of(state, mean, lengths), self.privacy.noise_multiplier, clip
+        z, sigma_b, clip_after = self.privacy.noise_multiplier, 0.0, clip
+        n = np.count_nonzero(current.received)
         if self.privacy.quantile is not None:
-            n = np.count_nonzero(current.received)
             sigma_b = max(n / 20, math.sqrt(5) * z)
+            z = (z**-2 - (2 * sigma_b) ** -2) ** -0.5
+        strength = z * clip / K
+        noise = _noise_of(state, mean, lengths, current.received, (strength, sigma_b, clip))
+        if self.privacy.quantile is not None:
             votes = np.where(lengths > clip, -0.5, 0.5)[current.received & (lengths > 0)]
             b = (float(votes.sum()) + noise.normal(0, sigma_b)) / n + 0.5
             clip_after = clip * math.exp(-RATE * (b - self.privacy.quantile))
-            z = (z**-2 - (2 * sigma_b) ** -2) ** -0.5
         hidden = noise.standard_normal(w.shape[0], dtype=np.float32)
-        update = blend(1.0, mean, z * clip / K, like(w, hidden))
+        update = blend(1.0, mean, strength, like(w, hidden))
 
         one = Round(
             w, blend(1.0, w, 1.0, update)[None, :], [1.0], None, (EVERYONE,), current.layers
@@ -223,11 +228,25 @@ def does_with_the_sum(rule: object) -> bool:
     return getattr(rule, "needs", "clients") == "sum" or hasattr(rule, "of_the_sum")
 
 
-def _noise_of(state: PrivateState, mean: Array, lengths: Vector) -> np.random.Generator:
+def _noise_of(
+    state: PrivateState,
+    mean: Array,
+    lengths: Vector,
+    received: NDArray[np.bool_],
+    scales: tuple[float, ...],
+) -> np.random.Generator:
     """The generator of the next round's noise, which nobody knows who has not the secret.
 
-    It is the same for equal states, updates' sums and lengths, and another one for any others.
+    It is the same where all of these are equal, and another one where any is not.
+
+    Args:
+        state: has the secret, and knows the round.
+        mean: (P,) the sum of the updates as they were cut, divided by K.
+        lengths: (K,) how long the updates were.
+        received: (K,) whose upload arrived.
+        scales: what the noise is multiplied by, and what the updates were cut to.
     """
     key = blake2b(to_numpy(mean).tobytes(), key=bytes.fromhex(state.secret))
-    key.update(lengths.tobytes() + state.rounds.to_bytes(8))
+    key.update(lengths.tobytes() + received.tobytes() + np.array(scales).tobytes())
+    key.update(state.rounds.to_bytes(8))
     return np.random.default_rng(int.from_bytes(key.digest()))
