@@ -38,6 +38,15 @@ def test_the_last_few_are_kept(tmp_path: Path) -> None:
     assert names(tmp_path / "new") == ["round-000002.safetensors"]
 
 
+def test_one_that_is_written_anew_stays_where_later_ones_do(tmp_path: Path) -> None:
+    many, few = store(tmp_path), store(tmp_path, keep=1)
+    for number in (1, 2, 3):
+        many.save(number, parts(number))
+    few.save(2, parts(7))
+    assert names(tmp_path) == ["round-000002.safetensors", "round-000003.safetensors"]
+    assert few.at(2)["run"].facts == {"round": 7}
+
+
 def test_a_damaged_one_gives_way_to_the_one_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

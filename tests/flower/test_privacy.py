@@ -1,5 +1,8 @@
 """Differential privacy in Flower: true, or refused."""
 
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,12 +18,60 @@ from flwr.serverapp.strategy import (
 
 import fedhaw
 from fedhaw.flower import InvalidSetting, RuleStrategy
+from fedhaw.history import HistoryError
 from fedhaw.rules import InvalidRule, Median
 from fedhaw.rules.private import Privacy
 
 
 def federation(flower: SimpleNamespace, steps: dict[int, float]) -> Any:
     return flower.Grid({node: flower.moving(str(node), step) for node, step in steps.items()})
+
+
+class Killed(BaseException):
+    """As rude as a signal."""
+
+
+class Starts:
+    """Servers one after the other that share a checkpoint."""
+
+    def __init__(
+        self, flower: SimpleNamespace, arrays: ArrayRecord, folder: Path, **settings: Any
+    ) -> None:
+        self.flower, self.arrays, self.folder = flower, arrays, folder
+        self.settings = {"privacy": Privacy(1.0, 0.1), **settings}
+
+    def __call__(self, rounds: int, killed_in: int | None = None, **more: Any) -> "Started":
+        """One server that is killed in a round, after its models went out, or comes to the end."""
+        strategy = RuleStrategy(
+            fedhaw.FedAvg(),
+            fraction_evaluate=0.0,
+            checkpoint=self.folder / "c.safetensors",
+            **{**self.settings, **more},
+        )
+
+        def evaluate(server_round: int, _: ArrayRecord) -> None:
+            if server_round == killed_in:
+                raise Killed
+
+        grid, result = federation(self.flower, {1: 0.1, 2: 0.2}), None
+        with suppress(Killed):
+            result = strategy.start(grid, self.arrays, rounds, evaluate_fn=evaluate)
+        return Started(strategy, result)
+
+
+@dataclass
+class Started:
+    """What became of a server."""
+
+    strategy: RuleStrategy
+    result: Any
+
+    @property
+    def rounds(self) -> int:
+        """For how many rounds its epsilon stands."""
+        rule: Any = self.strategy.rule
+        epsilon = self.strategy.state.epsilon
+        return next(n for n in range(1, 1000) if rule.privacy.epsilon(n) == epsilon)
 
 
 @pytest.mark.parametrize(
@@ -70,17 +121,70 @@ class TestWithAnAccountant:
         assert result.arrays["b.count"].numpy() == arrays["b.count"].numpy()
 
     def test_a_server_that_goes_on_counts_on(
-        self, flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Any
+        self, flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
     ) -> None:
-        privacy = Privacy(noise_multiplier=1.0, clip=0.1, quantile=0.5)
-        for rounds in (2, 4):
-            strategy = RuleStrategy(
-                fraction_evaluate=0.0, privacy=privacy, checkpoint=tmp_path / "c.safetensors"
-            )
-            grid = federation(flower, {1: 0.1, 2: 0.2})
-            result = strategy.start(grid, arrays, num_rounds=rounds)
-        # Models of the third round may have gone out before the first server stopped.
-        assert result.train_metrics_clientapp[4]["epsilon"] == privacy.epsilon(5)
+        start = Starts(flower, arrays, tmp_path, privacy=Privacy(1.0, 0.1, quantile=0.5))
+        assert start(2).rounds == 2
+        assert start(2).rounds == 2  # nobody was asked
+        assert start(4).rounds == 4
+        assert start(5, killed_in=5).rounds == 5
+        assert start(5).rounds == 6  # the fifth may have gone out twice
+        assert start(5).rounds == 6
+
+    def test_what_went_out_before_the_first_checkpoint_counts(
+        self, flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
+    ) -> None:
+        start = Starts(flower, arrays, tmp_path, checkpoint_every=10)
+        secret = start(20, killed_in=9).strategy.state.secret
+        again = start(10)
+        assert again.rounds == 10 + 10
+        assert again.strategy.state.secret == secret
+        afresh = start(1, resume_from=0)
+        assert afresh.rounds == 1
+        assert afresh.strategy.state.secret != secret
+
+    def test_a_server_that_is_killed_again_and_again_counts_every_time(
+        self, flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
+    ) -> None:
+        start = Starts(flower, arrays, tmp_path, checkpoint_every=10)
+        start(10)
+        for _ in range(6):
+            start(40, killed_in=19)
+        # As many as the killed servers may have sent, whatever is asked for now.
+        assert start(20, checkpoint_every=1).rounds == 20 + 6 * 10
+
+    @pytest.mark.parametrize("kept", [1, 50])
+    def test_rounds_that_were_gone_back_behind_count(
+        self, kept: int, flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
+    ) -> None:
+        start = Starts(flower, arrays, tmp_path, checkpoints_kept=50)
+        start(30)
+        start(40, killed_in=6, resume_from=5, checkpoints_kept=kept)
+        assert start(5, resume_from=5).rounds == 30 + 1
+        again = start(6)
+        assert sorted(again.result.train_metrics_clientapp) == [6]
+        assert again.rounds == 30 + 1 + 1
+
+    def test_a_start_that_asks_nobody_counts_nothing(
+        self, flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
+    ) -> None:
+        start = Starts(flower, arrays, tmp_path, checkpoints_kept=50)
+        start(5)
+        wrong = tmp_path / "mistyped.jsonl"
+        for _ in range(3):
+            with pytest.raises(HistoryError):
+                start(5, resume_from=3, history=wrong)
+        assert start(3, resume_from=3).rounds == 5
+        assert start(4).rounds == 5 + 1
+
+    def test_a_damaged_checkpoint_hides_no_round(
+        self, flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
+    ) -> None:
+        start = Starts(flower, arrays, tmp_path)
+        start(5)
+        (tmp_path / "c-000005.safetensors").write_bytes(b"damaged")
+        # Four, the one that was foreseen there, one more that the file speaks of, the fifth again.
+        assert start(5).rounds == 4 + 1 + 1 + 1
 
     def test_running_statistics_are_refused(
         self, flower: SimpleNamespace, arrays: ArrayRecord

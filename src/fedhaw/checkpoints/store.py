@@ -37,10 +37,11 @@ class CheckpointStore:
         """
         file = self.file(number)
         write(file, parts)
-        for _, older in self._files()[: -self._keep]:
-            # One too many does no harm.
-            with suppress(OSError):
-                older.unlink()
+        for other, older in self._files()[: -self._keep]:
+            # Never itself, where later ones have yet to go. One too many does no harm.
+            if other < number:
+                with suppress(OSError):
+                    older.unlink()
         return file
 
     def file(self, number: int) -> Path:

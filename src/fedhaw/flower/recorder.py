@@ -32,7 +32,8 @@ class RunRecorder:
     A round is written into the history before the checkpoint, so a server killed between the two
     finds a history that is ahead; the rounds too many are then cut off, for they come again. A disk
     that is full does not end the run: what could not be written is tried again a round later. But
-    where models are private, whose every round costs epsilon, it does.
+    where models are private it does: what a killed server may have sent out since its checkpoint
+    counts in epsilon, and may be no more than was foreseen there.
 
     Attributes:
         cohort: how many nodes answered in the round of the checkpoint that was restored.
@@ -88,6 +89,9 @@ class RunRecorder:
             self._history = RunHistory(settings.history, run, done)
             self.seconds_before = self._history.seconds_before
             self._open.callback(self._history.close)
+        if isinstance(aggregator.rule, Private) and done < num_rounds:
+            # From here on models go out: what they cost must be on the disk before.
+            self._save(done, self.cohort)
         assert aggregator.record is not None
         return done, aggregator.record
 
@@ -100,7 +104,7 @@ class RunRecorder:
         try:
             self._write_history()
             if due:
-                self._save(server_round, cohort)
+                self._save(server_round, cohort, last)
             self._overdue = False
         except FileWriteError as error:
             if isinstance(self._aggregator.rule, Private):
@@ -137,15 +141,30 @@ class RunRecorder:
         if self._settings.history is not None:
             rounds_kept(Path(self._settings.history), done)  # it is looked at before files go
         rule = self._aggregator.rule
-        if done and isinstance(rule, Private):
-            sent = max(store.newest - done, 0) + self._settings.checkpoint_every
-            self._aggregator.state = rule.going_on(self._aggregator.state, sent)
+        if parts is not None and isinstance(rule, Private):
+            newest = parts if wanted is None else store.latest() or parts
+            repeated = self._sent(newest, store) - done
+            self._aggregator.state = rule.going_on(self._aggregator.state, repeated)
+            if wanted is not None:
+                # With the later checkpoints goes the last that is known of their rounds.
+                self._save(done, self.cohort, last=True)
         if wanted is not None:
             # They would be taken for later rounds of the run that begins now.
-            store.remove(after=wanted)
+            store.remove(after=-1 if parts is None else wanted)
             path.unlink(missing_ok=True)
             _point(path, store.file(wanted))
         return done
+
+    def _sent(self, newest: dict[str, Part], store: CheckpointStore) -> int:
+        """How many rounds may have gone out, those that came again counted each time.
+
+        Args:
+            newest: the last checkpoint that is whole; it knows what was foreseen when it was made.
+            store: may hold later ones that are damaged.
+        """
+        run = newest["run"].facts
+        foreseen = run.get("sent", run["round"] + self._settings.checkpoint_every)
+        return int(foreseen) + max(store.newest - int(run["round"]), 0)
 
     def _restore(self, parts: dict[str, Part], path: Path) -> int:
         if not {"run", "model", "rest", "state", "guard", "roster"} <= parts.keys():
@@ -177,10 +196,15 @@ class RunRecorder:
         if self._history is not None:
             self._history.sync()
 
-    def _save(self, server_round: int, cohort: int) -> None:
+    def _save(self, server_round: int, cohort: int, last: bool = False) -> None:
+        """A checkpoint; after the `last` one nobody is asked."""
         if self._store is None or self._path is None:
             return
-        run = {"round": server_round, "rule": describe(self._aggregator.rule)}
+        rule = self._aggregator.rule
+        run = {"round": server_round, "rule": describe(rule)}
+        if isinstance(rule, Private):
+            before_the_next = 0 if last else self._settings.checkpoint_every
+            run["sent"] = server_round + self._aggregator.state.repeated + before_the_next
         roster = {
             "examples": self._roster.examples,
             "nodes": self._roster.clients,

@@ -12,7 +12,8 @@ The guarantee is about one client's data: with or without them (its update is th
 that was ever sent out is likely almost alike, by a factor of e^epsilon but for a probability delta.
 Who takes part, and whose upload arrives, is not hidden. epsilon counts the Gaussian mechanism with
 noise multiplier z once for every round in which a client was asked, for the client that was asked
-most often; nothing is claimed from who was not drawn, because draws are not secret.
+most often, and once more for every round that may have gone out and was held again; nothing is
+claimed from who was not drawn, because draws are not secret.
 
 With `quantile` the length C follows the lengths of the n updates that arrived:
 
@@ -108,8 +109,10 @@ class PrivateState(StateAround):
             checkpoints as you would keep the clients' updates.
         rounds: how many rounds were aggregated.
         clip: C, of the next round.
-        asked: how often each client was asked.
+        asked: how often each client was asked in these rounds.
         epsilon: of the client that was asked most often.
+        repeated: how many rounds more may have gone out, and were held again. Nobody knows whom
+            they asked, so they count for every client, those that are asked later included.
     """
 
     secret: str = field(default="", repr=False)
@@ -117,6 +120,7 @@ class PrivateState(StateAround):
     clip: float = 0.0
     asked: Mapping[Client, float] = field(default_factory=dict)
     epsilon: float = 0.0
+    repeated: int = 0
 
     @property
     def metrics(self) -> Metrics:
@@ -145,14 +149,12 @@ class Private:
                 "FedHAWAuto()."
             )
 
-    def going_on(self, state: PrivateState, rounds: int) -> PrivateState:
-        """The state after a stop that so many rounds may not have outlived, though they went out.
+    def going_on(self, state: PrivateState, repeated: int) -> PrivateState:
+        """The state after a stop, with so many rounds in all that may have gone out and come again.
 
-        They are asked for again, and count in epsilon both times.
+        They count in epsilon both times.
         """
-        asked = {client: times + rounds for client, times in state.asked.items()}
-        epsilon = self.privacy.epsilon(int(max(asked.values()))) if asked else state.epsilon
-        return replace(state, asked=asked, epsilon=epsilon)
+        return replace(state, repeated=repeated, epsilon=self._epsilon(state.asked, repeated))
 
     def init(self) -> PrivateState:
         """The state before the first round, with a secret of its own."""
@@ -193,10 +195,19 @@ class Private:
         )
         model, inner = self.rule.aggregate(state.inner, one)
         asked = {**state.asked, **{name: state.asked.get(name, 0) + 1 for name in current.clients}}
-        epsilon = self.privacy.epsilon(int(max(asked.values())))
         return model, PrivateState(
-            inner, state.secret, state.rounds + 1, clip_after, asked, epsilon
+            inner,
+            state.secret,
+            state.rounds + 1,
+            clip_after,
+            asked,
+            self._epsilon(asked, state.repeated),
+            state.repeated,
         )
+
+    def _epsilon(self, asked: Mapping[Client, float], repeated: int) -> float:
+        times = int(max(asked.values(), default=0)) + repeated
+        return self.privacy.epsilon(times) if times else 0.0
 
 
 def unhidden(beside: bool, statistics: bool) -> str | None:
