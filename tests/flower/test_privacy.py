@@ -1,5 +1,7 @@
 """Differential privacy in Flower: true, or refused."""
 
+import errno
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from flwr.serverapp.strategy import (
 )
 
 import fedhaw
+from fedhaw.files import FileWriteError
 from fedhaw.flower import InvalidSetting, RuleStrategy
 from fedhaw.history import HistoryError
 from fedhaw.rules import InvalidRule, Median
@@ -185,6 +188,42 @@ class TestWithAnAccountant:
         (tmp_path / "c-000005.safetensors").write_bytes(b"damaged")
         # Four, the one that was foreseen there, one more that the file speaks of, the fifth again.
         assert start(5).rounds == 4 + 1 + 1 + 1
+
+    @pytest.mark.parametrize("kept", ["checkpoint", "history", "both"])
+    @pytest.mark.parametrize("full_in", [2, 3])
+    def test_a_full_disk_stops_only_what_would_cost_more_than_is_foreseen(
+        self,
+        full_in: int,
+        kept: str,
+        flower: SimpleNamespace,
+        arrays: ArrayRecord,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def full(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def disk(server_round: int, _: ArrayRecord) -> None:
+            if server_round == full_in:
+                monkeypatch.setattr("os.fsync", full)
+
+        strategy = RuleStrategy(
+            fedhaw.FedAvg(),
+            fraction_evaluate=0.0,
+            privacy=Privacy(1.0, 0.1),
+            checkpoint=None if kept == "history" else tmp_path / "c.safetensors",
+            history=None if kept == "checkpoint" else tmp_path / "h.jsonl",
+        )
+        grid = federation(flower, {1: 0.1, 2: 0.2})
+        if full_in < 3 and kept != "history":
+            with pytest.raises(FileWriteError, match="No space left"):
+                strategy.start(grid, arrays, 3, evaluate_fn=disk)
+            assert len(strategy.reports) == full_in
+            return
+        result = strategy.start(grid, arrays, 3, evaluate_fn=disk)
+        assert sorted(result.train_metrics_clientapp) == [1, 2, 3]
+        assert "No space left" in caplog.text
 
     def test_running_statistics_are_refused(
         self, flower: SimpleNamespace, arrays: ArrayRecord

@@ -32,8 +32,8 @@ class RunRecorder:
     A round is written into the history before the checkpoint, so a server killed between the two
     finds a history that is ahead; the rounds too many are then cut off, for they come again. A disk
     that is full does not end the run: what could not be written is tried again a round later. But
-    where models are private it does: what a killed server may have sent out since its checkpoint
-    counts in epsilon, and may be no more than was foreseen there.
+    where models are private and checkpoints are kept it does, except after the last round: no more
+    rounds may go out than the last checkpoint foresees.
 
     Attributes:
         cohort: how many nodes answered in the round of the checkpoint that was restored.
@@ -107,7 +107,8 @@ class RunRecorder:
                 self._save(server_round, cohort, last)
             self._overdue = False
         except FileWriteError as error:
-            if isinstance(self._aggregator.rule, Private):
+            private = isinstance(self._aggregator.rule, Private)
+            if private and not last and self._store is not None:
                 raise
             self._overdue = due
             then = "Its last rounds are lost." if last else "The run tries again a round later."
