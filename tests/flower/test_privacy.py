@@ -3,7 +3,7 @@
 import errno
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import (
 
 import fedhaw
 from fedhaw.files import FileWriteError
-from fedhaw.flower import InvalidSetting, RuleStrategy
+from fedhaw.flower import CheckpointError, InvalidSetting, RuleStrategy
 from fedhaw.history import HistoryError
 from fedhaw.rules import InvalidRule, Median
 from fedhaw.rules.private import Privacy
@@ -46,10 +46,9 @@ class Starts:
     def __call__(self, rounds: int, killed_in: int | None = None, **more: Any) -> "Started":
         """One server that is killed in a round, after its models went out, or comes to the end."""
         strategy = RuleStrategy(
-            fedhaw.FedAvg(),
             fraction_evaluate=0.0,
             checkpoint=self.folder / "c.safetensors",
-            **{**self.settings, **more},
+            **{"rule": fedhaw.FedAvg(), **self.settings, **more},
         )
 
         def evaluate(server_round: int, _: ArrayRecord) -> None:
@@ -179,6 +178,47 @@ class TestWithAnAccountant:
                 start(5, resume_from=3, history=wrong)
         assert start(3, resume_from=3).rounds == 5
         assert start(4).rounds == 5 + 1
+
+    @pytest.mark.parametrize("resume_from", [None, 2])
+    @pytest.mark.parametrize(
+        ("option", "value", "said"),
+        [
+            ("noise_multiplier", 8.0, "1.0 vs 8.0"),
+            ("clip", 0.2, "0.1 vs 0.2"),
+            ("quantile", 0.5, "None vs 0.5"),
+            ("delta", 1e-5, "1e-06 vs 1e-05"),
+        ],
+    )
+    def test_the_privacy_of_a_run_does_not_change(
+        self,
+        option: str,
+        value: float,
+        said: str,
+        resume_from: int | None,
+        flower: SimpleNamespace,
+        arrays: ArrayRecord,
+        tmp_path: Path,
+    ) -> None:
+        start = Starts(flower, arrays, tmp_path)
+        start(3)
+        before = {file.name: file.read_bytes() for file in tmp_path.glob("c*")}
+        other = replace(Privacy(1.0, 0.1), **{option: value})
+        with pytest.raises(CheckpointError) as refusal:
+            start(4, privacy=other, resume_from=resume_from)
+        assert str(refusal.value).endswith(
+            f"belongs to a run with another privacy (privacy.{option}: {said}: there vs here), and "
+            "it cannot change within a run; go on with that one, or choose another file for a new "
+            "run."
+        )
+        assert before == {file.name: file.read_bytes() for file in tmp_path.glob("c*")}
+        assert start(4, resume_from=resume_from).rounds == 4 + (resume_from == 2)
+
+    def test_the_rule_within_may_change_where_that_is_meant(
+        self, flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path
+    ) -> None:
+        start = Starts(flower, arrays, tmp_path)
+        start(3, rule=fedhaw.FedAvgM(beta=0.5))
+        assert start(4, rule=fedhaw.FedAvgM(beta=0.6), resume_from=3).rounds == 4
 
     def test_a_damaged_checkpoint_hides_no_round(
         self, flower: SimpleNamespace, arrays: ArrayRecord, tmp_path: Path

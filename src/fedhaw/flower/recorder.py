@@ -174,6 +174,15 @@ class RunRecorder:
         run, roster = parts["run"].facts, parts["roster"].facts
         done = int(run["round"])
         rule = {"rule": describe(self._aggregator.rule)}
+        privacy = [r["rule"].get("privacy") for r in (run, rule)]
+        other = "; ".join(differences(*({"privacy": one} for one in privacy)))
+        if other and isinstance(self._aggregator.rule, Private):
+            # One noise multiplier stands for all rounds in epsilon, those of before included.
+            raise CheckpointError(
+                f"{path} belongs to a run with another privacy ({other}: there vs here), and it "
+                "cannot change within a run; go on with that one, or choose another file for a new "
+                "run."
+            )
         changed = "; ".join(differences({"rule": run["rule"]}, rule))
         if changed and self._settings.resume_from is None:
             raise CheckpointError(

@@ -116,8 +116,8 @@ class RuleStrategy(Strategy):
         checkpoint_every: rounds between two checkpoints; the last round is always kept.
         checkpoints_kept: how many of them stay.
         resume_from: the round to go back to, one of those that are kept; 0 starts afresh. What came
-            after it is removed, and the rule may have other options than it had. Default: the last
-            round, with the same rule.
+            after it is removed, and the rule may have other options than it had, but not another
+            privacy. Default: the last round, with the same rule.
         history: file for a history in the simulator's format.
         monitor: address at which Prometheus may ask how the run goes: a port of this machine, or
             "host:port". Needs the extra `monitor`.
