@@ -22,7 +22,7 @@ import fedhaw
 from fedhaw.files import FileWriteError
 from fedhaw.flower import CheckpointError, InvalidSetting, RuleStrategy
 from fedhaw.history import HistoryError
-from fedhaw.rules import InvalidRule, Median
+from fedhaw.rules import InvalidRule, Median, Private, Round
 from fedhaw.rules.private import Privacy
 
 
@@ -278,3 +278,26 @@ class TestWithAnAccountant:
             RuleStrategy(Median(), privacy=Privacy(1.0, 1.0))
         with pytest.raises(InvalidSetting, match="leave clip= out"):
             RuleStrategy(privacy=Privacy(1.0, 1.0), clip=1.0)
+
+    def test_privacy_is_given_in_one_way(self) -> None:
+        """As a rule it would leave on what looks at each client, and count no restart."""
+        privacy = Privacy(1.0, 1.0)
+        rule = Private(fedhaw.FedAvg(), privacy)
+        several: list[dict[str, Any]] = [{}, {"clip": 1.0}, {"privacy": privacy}]
+        for settings in several:
+            for own in (rule, Around(rule), Around(Around(rule))):
+                with pytest.raises(InvalidSetting, match="within as rule=, and its privacy as"):
+                    RuleStrategy(own, **settings)
+
+
+@dataclass(frozen=True)
+class Around:
+    """A rule of a user's own around another one."""
+
+    within: Any
+
+    def init(self) -> Any:
+        return self.within.init()
+
+    def aggregate(self, state: Any, current: Round) -> Any:
+        return self.within.aggregate(state, current)

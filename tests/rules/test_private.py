@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import fedhaw
 from fedhaw.checkpoints import CheckpointError
 from fedhaw.rules import (
+    Clipped,
     FedAvg,
     FedAvgM,
     FedHAW,
@@ -298,6 +299,12 @@ def test_noise_on_torch_is_as_strong() -> None:
 def test_a_rule_that_looks_at_each_client_is_refused(rule: fedhaw.Rule[Any]) -> None:
     with pytest.raises(InvalidRule, match="looks at each client's update"):
         Private(rule, Privacy(1.0, 1.0))
+
+
+def test_nothing_shortens_updates_before_privacy_does() -> None:
+    """Around it, the median length of all would say how long one may be, and nobody would know."""
+    with pytest.raises(InvalidRule, match="leave Clipped out"):
+        Clipped(Private(FedAvg(), Privacy(1.0, 1.0)))
 
 
 def test_rules_that_need_only_the_sum_do_not_change_when_clients_are_added_up() -> None:

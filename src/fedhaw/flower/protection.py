@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fedhaw.errors import shown
 from fedhaw.rules import Clipped, Rule
-from fedhaw.rules.private import Privacy, Private, unhidden
+from fedhaw.rules.private import Privacy, Private, holds_privacy, unhidden
 from fedhaw.settings import InvalidSetting
 
 if TYPE_CHECKING:  # they need torch, which most servers do without
@@ -21,7 +21,16 @@ nine times too far costs an unguarded FedAvg 26 points (benchmarks/attacks.py)."
 def protected(
     rule: Rule[Any], clip: float | Literal["median"] | None, privacy: Privacy | None
 ) -> Rule[Any]:
-    """The rule behind what the settings put before it."""
+    """The rule behind what the settings put before it.
+
+    Raises:
+        InvalidSetting: `clip` and `privacy` are both given, or the rule brings its own privacy.
+    """
+    if holds_privacy(rule):
+        # What else must be off, or be refused, follows from the setting.
+        raise InvalidSetting(
+            f"rule is {shown(rule)}; give the rule within as rule=, and its privacy as privacy=."
+        )
     if privacy is not None:
         if clip is not None:
             raise InvalidSetting("privacy= clips by its own clip; leave clip= out.")

@@ -33,6 +33,7 @@ from fedhaw.rules.fedavg import FedAvg
 from fedhaw.rules.guards import unchanged
 from fedhaw.rules.lengths import shortened_note
 from fedhaw.rules.passes import native, update_squares
+from fedhaw.rules.private import holds_privacy
 from fedhaw.rules.within import StateAround
 
 
@@ -76,6 +77,11 @@ class Clipped:
     def __post_init__(self) -> None:
         if not callable(getattr(self.rule, "aggregate", None)):
             raise InvalidRule(f"Clipped needs a rule to wrap, such as FedAvg(); got {self.rule!r}.")
+        if holds_privacy(self.rule):
+            raise InvalidRule(
+                "Private cuts updates to its own clip, and must be around everything else for what "
+                "it promises; leave Clipped out."
+            )
         if self.limit is not None:
             check_number("Clipped", "limit", self.limit, above=0)
 

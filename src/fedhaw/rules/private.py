@@ -36,7 +36,7 @@ Andrew, Thakkar, McMahan, Ramaswamy, "Differentially Private Learning with Adapt
 import math
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -228,6 +228,15 @@ def unhidden(beside: bool, statistics: bool) -> str | None:
             "keep none, such as group norm."
         )
     return None
+
+
+def holds_privacy(rule: object) -> bool:
+    """Whether a rule is `Private`, or is around one."""
+    if isinstance(rule, Private):
+        return True
+    if not is_dataclass(rule):
+        return False
+    return any(holds_privacy(getattr(rule, item.name, None)) for item in fields(rule))
 
 
 def does_with_the_sum(rule: object) -> bool:
