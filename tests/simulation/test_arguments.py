@@ -210,6 +210,8 @@ def test_a_private_run_sends_out_nothing_that_is_not_hidden() -> None:
     small: Any = {"clients": 3, "rounds": 2, "engine": "sequential", "length_limit": 1.001}
     history = fedhaw.simulate(rule, **small)
     assert not any(record.lost for record in history.records)
+    assert "length_limit" in fedhaw.simulate(FedAvg(), **small).run.config
+    assert "length_limit" not in history.run.config  # as in all runs without one
     with pytest.raises(FedhawError, match="travels beside them"):
         fedhaw.simulate(rule, client_update="scaffold", **small)
     with pytest.raises(FedhawError, match="group norm"):

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, Unpack, cast
 
@@ -103,6 +104,9 @@ def run(
 ) -> History:
     """A prepared federation, run from beginning to end; see `simulate` for the arguments."""
     server = _rule(rule, federation)
+    if isinstance(server, Private):
+        # Whether an update is refused for its length depends on the others': privacy forbids it.
+        federation = replace(federation, settings={**federation.settings, "length_limit": 0})
     evaluate = ModelEvaluation(federation)
     with ExitStack() as opened:
         engine = opened.enter_context(closing(create(federation)))

@@ -12,7 +12,6 @@ from fedhaw.checkpoints import Part, Parts
 from fedhaw.models import Layout
 from fedhaw.rules import LengthGuard, pack_state, unpack_state
 from fedhaw.rules.passes import like
-from fedhaw.rules.private import Private
 from fedhaw.simulation.errors import InvalidSimulation
 from fedhaw.simulation.exchange import Exchange
 from fedhaw.simulation.late_uploads import LateUploads
@@ -54,9 +53,7 @@ def beginning(loop: Loop, parts: Parts | None, memories: Path | None) -> Progres
     federation = loop.federation
     exchange = Exchange.begin(federation, memories, parts)
     model = federation.initial_model.clone()
-    # Whether an update is refused for its length depends on the others': privacy forbids it.
-    private = isinstance(loop.rule, Private)
-    last, guard = None, LengthGuard(0 if private else federation.settings["length_limit"])
+    last, guard = None, LengthGuard(federation.settings["length_limit"])
     if federation.settings["stand_in"] == "last":
         last = LastModels(federation.layout.size, federation.device)
     late = LateUploads.begin(federation)
