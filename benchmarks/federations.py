@@ -260,9 +260,10 @@ def absent() -> Iterator[Cell]:
     for (place, (clients, settings)), alpha in product(ABSENCES.items(), (1.0, 0.1)):
         parts = split(data, "letter", clients, alpha=alpha, seed=None)
         bad = tuple(k for k in range(clients) if k % 10 in BAD_CLIENTS[3])
-        good = {"data": data, "split": [part for k, part in enumerate(parts) if k not in bad]}
+        honest = [part for k, part in enumerate(parts) if k not in bad]
+        good = {"data": data, "split": honest}
         if "cohort" in settings:  # the same part of them
-            good["cohort"] = settings["cohort"] * len(good["split"]) // clients
+            good["cohort"] = settings["cohort"] * len(honest) // clients
         for kind in ("none", "labels", "flipped", "update x -1"):
             liars = bad if kind != "none" else ()
             rules = against(kind, 3, liars)
