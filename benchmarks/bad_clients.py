@@ -7,7 +7,7 @@ import numpy as np
 
 from fedhaw.data import Dataset
 from fedhaw.rules import LengthGuard, Rule
-from fedhaw.rules.base import Array, Round
+from fedhaw.rules.base import Array, Round, spared_by
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Attacked:
                 update = W[k] - w
                 noise = update[np.random.default_rng(k).permutation(len(w))]
                 W[k] = w + (self.factor * update if self.factor else 0.1 * noise)
-        lengths = {k: float((W[k] - w).norm()) for k in map(int, np.flatnonzero(current.received))}
-        examples = dict(enumerate(np.asarray(current.num_examples, dtype=float)))
-        spared = getattr(state, "spared", ())
-        refused, _ = LengthGuard().judge(lengths, {k: examples[k] for k in lengths}, spared)
-        received = current.received.copy()
-        received[list(refused)] = False
+        names, examples = current.clients, np.asarray(current.num_examples, dtype=float).tolist()
+        here = [int(k) for k in np.flatnonzero(current.received)]
+        lengths = {names[k]: float((W[k] - w).norm()) for k in here}
+        known = {names[k]: examples[k] for k in here}
+        refused, _ = LengthGuard().judge(lengths, known, spared_by(state))
+        received = current.received & [name not in refused for name in names]
         W[np.flatnonzero(~received)] = w
         return self.rule.aggregate(state, replace(current, client_models=W, received=received))
 
