@@ -174,6 +174,7 @@ def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> 
         sort: {name: own for name, own in proper.items() if sorts[name] == sort}
         for sort in ("without losses", "with losses", "with bad clients")
     }
+    where |= _of_most_seeds(proper)
     proxy = f", and {WITH_PROXY} with proxy data" if evidence.table == "kinds" else ""
     where[f"its parts{proxy}"] = _chosen(
         scores, lambda title: title in {DEFAULT, WITH_PROXY, *ABLATIONS}
@@ -201,6 +202,18 @@ def _chosen(scores: standings.Scores, wanted: Callable[[str], bool]) -> standing
         cell: {title: own for title, own in rules.items() if wanted(title)}
         for cell, rules in scores.items()
     }
+
+
+def _of_most_seeds(scores: standings.Scores) -> dict[str, standings.Scores]:
+    """The rules with more seeds than others have, where there are such: all ranks are of fewer."""
+    seeds: dict[str, int] = {}
+    for rules in scores.values():
+        for title, runs in rules.items():
+            seeds[title] = min(len(runs), seeds.get(title, len(runs)))
+    most = max(seeds.values())
+    full = {title for title, count in seeds.items() if count == most}
+    name = f"those with {most} seeds"
+    return {name: _chosen(scores, full.__contains__)} if full < seeds.keys() else {}
 
 
 def _with_grids(rules: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
