@@ -23,6 +23,10 @@ def flat(record: ArrayRecord) -> NDArray[Any]:
     return np.concatenate([values for values in floats if values.dtype.kind == "f"])
 
 
+DEEP: list[Any] = []
+DEEP.append(DEEP)
+"""A list that holds itself."""
+
 RULES: dict[str, Rule[Any]] = {
     "fedavg": fedhaw.FedAvg(),
     "fedadp": fedhaw.FedAdp(),
@@ -343,6 +347,17 @@ def test_who_is_only_awaited_at_the_start_is_not_needed(
         ({"round_deadline": 0.0}, "round_deadline"),
         ({"checkpoint_every": 0}, "checkpoint_every"),
         ({"description": {"nmae": "x"}}, "nmae"),
+        ({"description": {3: "x"}}, "unknown entry 3"),
+        ({"description": {"name": 3}}, "description's name is 3; it must be text"),
+        ({"description": {"config": 3}}, "description's config is 3; give a mapping"),
+        ({"description": {"config": {"deep": DEEP}}}, "description's config is"),
+        (
+            {"description": {"clients": ["0"]}},
+            "clients is .*; give the clients by name",
+        ),
+        ({"description": {"clients": {"0": 64}}}, "description's clients is"),
+        ({"description": {"clients": {"0": {"examples": -1}}}}, "description's clients is"),
+        ({"description": {"clients": {"0": {"labels": "64"}}}}, "description's clients is"),
         ({"max_examples": 0}, "max_examples"),
         ({"examples_limit": -1.0}, "examples_limit"),
         ({"examples_limit": float("nan")}, "examples_limit"),

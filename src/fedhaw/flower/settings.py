@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MessageType, RecordDict
 
 from fedhaw.errors import shown
 from fedhaw.files import is_path
+from fedhaw.history import is_too_deep
 from fedhaw.rules import Rule
 from fedhaw.rules.private import Privacy
 from fedhaw.settings import SETTINGS, InvalidSetting
@@ -68,6 +69,34 @@ _MAY_BE_NONE: _Kinds = {
     ),
     "description": (_a(Mapping), 'give a mapping, such as {"name": "trial"}'),
 }
+
+
+def _are_facts(clients: object) -> bool:
+    """Whether this is what `run_record` takes of clients: by name, how many samples and labels."""
+    if not isinstance(clients, Mapping) or not _are_texts(clients):
+        return False
+    return all(
+        isinstance(facts, Mapping)
+        and (facts.get("examples") is None or _is_count(facts["examples"]))
+        and isinstance(labels := facts.get("labels", ()), (tuple, list))
+        and all(map(_is_count, labels))
+        for facts in clients.values()
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
+
+
+_ENTRIES: _Kinds = {
+    "name": (_a(str), "it must be text"),
+    "config": (
+        lambda value: isinstance(value, Mapping) and not is_too_deep(dict(value)),
+        'give a mapping, such as {"rounds": 10}',
+    ),
+    "clients": (_are_facts, 'give the clients by name, such as {"0": {"examples": 64}}'),
+}
+"""Of `description`, whatever is told of a run beside its rule."""
 
 
 def check_kinds(given: Mapping[str, object]) -> None:
@@ -145,12 +174,15 @@ class StrategySettings:
         ):
             above = self._is_number(name) and getattr(self, name) > 0
             self._require(name, other or above, advice)
-        unknown = set(self.description or {}) - {"name", "config", "clients"}
-        if unknown:
-            raise InvalidSetting(
-                f"description has an unknown entry {min(unknown)!r}; a history's first line takes "
-                "name, config and clients."
-            )
+        for entry, value in (self.description or {}).items():
+            if entry not in _ENTRIES:
+                raise InvalidSetting(
+                    f"description has an unknown entry {shown(entry)}; a history's first line "
+                    f"takes {', '.join(_ENTRIES)}."
+                )
+            holds, advice = _ENTRIES[entry]
+            if value is not None and not holds(value):
+                raise _invalid(f"description's {entry}", value, advice)
 
     def _is_number(self, name: str, whole: bool = False) -> bool:
         """Whether a setting is a number, 0 or more, and neither NaN nor a bool."""
