@@ -1,6 +1,6 @@
 """Is the default rule safe, fast and a judge of clients? Tables beside the rules a reviewer names.
 
-    python benchmarks/default_rule.py kinds long trust absent own unseen later last
+    python benchmarks/default_rule.py kinds long long-kinds trust absent own unseen later last
         [--scale small] [--jobs N] [--out FOLDER] [--only TEXT] [--seeds N] [--rules TITLES]
         [--whole] [--wisdm FILE] [--dogs FOLDER] [--cifar10 FOLDER] [--unseen FOLDER]
         [--later FOLDER] [--last FOLDER] [--show] [--save]
@@ -12,6 +12,8 @@
   rule as many rounds as the default.
 - long: a thousand rounds, of which the first 40 and 200 are tables of their own; with the deepest
   fall below FedAvg's accuracy of the same round once FedAvg has passed 60 %.
+- long-kinds: the same for FedAvg, FedAvgM and the default, in those of the many kinds that are not
+  among the long ones.
 - trust: some of ten clients are bad, 60 rounds.
 - absent: the same where uploads are lost, or ten of thirty clients take part, 200 rounds.
 - own: honest clients that alone hold a class, 200 rounds.
@@ -20,7 +22,7 @@
 - later: the same with data sets that had no part in making the rule's version 8.
 - last: the same with data sets that had no part in making version 9.
 
-The first four are about 1,600,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale
+The first five are about 1,700,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale
 small` is less than half of that, with two seeds instead of three: of the long runs those at
 four of eight client updates, of the bad clients three of ten but not one, and no IID split. `--jobs
 2` runs two at a time. Runs that are in FOLDER already are not repeated, and those that were stopped
@@ -55,6 +57,7 @@ from federations import (
     absent,
     kinds,
     long,
+    long_kinds,
     own,
     trust,
     unseen,
@@ -170,11 +173,12 @@ def show(record: Record, evidence: Evidence, cells: list[Cell], rounds: int) -> 
         )
     proper = _chosen(scores, lambda title: title not in {*BRIEF, MISUSED})
     sorts = {c.name: _sort(c) for c in cells}
-    where: dict[str, standings.Scores] = {"all": proper} | {
-        sort: {name: own for name, own in proper.items() if sorts[name] == sort}
-        for sort in ("without losses", "with losses", "with bad clients")
-    }
-    where |= _of_most_seeds(proper)
+    where: dict[str, standings.Scores] = {}
+    for group, chosen in ({"": proper} | _of_most_seeds(proper)).items():
+        for sort in ("", "without losses", "with losses", "with bad clients"):
+            where[", ".join(filter(None, (group, sort))) or "all"] = {
+                name: own for name, own in chosen.items() if not sort or sorts[name] == sort
+            }
     proxy = f", and {WITH_PROXY} with proxy data" if evidence.table == "kinds" else ""
     where[f"its parts{proxy}"] = _chosen(
         scores, lambda title: title in {DEFAULT, WITH_PROXY, *ABLATIONS}
@@ -298,7 +302,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="default: 3, and 2 of the small scale")
     parser.add_argument("--rules", default="", help="titles with commas between; default: all")
     parser.add_argument("--whole", action="store_true", help="all rounds for every rule")
-    parser.add_argument("--wisdm", default=None, help="wisdm.npz, for the table kinds")
+    parser.add_argument("--wisdm", default=None, help="wisdm.npz, for the tables of kinds")
     parser.add_argument("--dogs", default=None, help="folder of Dogs' features, for the same")
     parser.add_argument("--cifar10", default=None, help="folder of CIFAR-10, for the same")
     parser.add_argument("--unseen", type=Path, help="folder of .npz files, for that table")
@@ -314,6 +318,7 @@ def main() -> None:
             parser.error(f"the table {table} needs --{table} FOLDER")
     makers: dict[str, Callable[[], Iterator[Cell]]] = {
         "kinds": lambda: kinds(args.wisdm, args.dogs, args.cifar10), "long": lambda: long(small),
+        "long-kinds": lambda: long_kinds(args.wisdm, args.dogs),
         "trust": lambda: trust(small), "absent": absent, "own": own,
         "unseen": lambda: unseen(args.unseen), "later": lambda: unseen(args.later),
         "last": lambda: unseen(args.last),

@@ -100,8 +100,9 @@ CIFAR10: dict[str, Any] = SGD | {
 }
 SEEDS = {"full": 3, "small": 2}
 HORIZONS = {
-    "kinds": (40, 200), "long": (40, 200, 1000), "trust": (60,), "absent": (60, 200),
-    "own": (40, 200), "unseen": (40, 200), "later": (40, 200), "last": (40, 200),
+    "kinds": (40, 200), "long": (40, 200, 1000), "long-kinds": (40, 200, 1000), "trust": (60,),
+    "absent": (60, 200), "own": (40, 200), "unseen": (40, 200), "later": (40, 200),
+    "last": (40, 200),
 }  # fmt: skip
 LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
 LOSSES = LETTERS_LOSSES | {
@@ -171,12 +172,7 @@ def with_proxy_data(federation: Federation) -> Rule[Any]:
 
 def kinds(wisdm: str | None, dogs: str | None, cifar10: str | None) -> Iterator[Cell]:
     """The federations of many kinds."""
-    places: list[tuple[str, str | Dataset, dict[str, Any]]]
-    places = [(name, "mnist-5k", settings) for name, settings in KINDS.items()]
-    if wisdm:
-        places.append(("WISDM by person", wisdm, WISDM))
-    if dogs:
-        places.append(("Dogs' features, linear", load("stanford-dogs", dogs), DOGS))
+    places = _places(wisdm, dogs)
     if cifar10:
         cnn = {**CIFAR10, "data_dir": cifar10, "model": "cnn"}
         places.append(("CIFAR-10, CNN", "cifar10", cnn))
@@ -189,6 +185,26 @@ def kinds(wisdm: str | None, dogs: str | None, cifar10: str | None) -> Iterator[
         for loss, uplink in LETTERS_LOSSES.items():
             rules, name = rules_beside(resnet["eta"], bool(uplink)), f"CIFAR-10, ResNet{loss}"
             yield Cell(name, "cifar10", HORIZONS["kinds"][0], resnet | uplink, rules)
+
+
+def long_kinds(wisdm: str | None, dogs: str | None) -> Iterator[Cell]:
+    """The chief rules for a thousand rounds, in those of the many kinds that `long` has not."""
+    others = [place for place in _places(wisdm, dogs) if place[0] not in LONG]
+    for (name, data, settings), (loss, uplink) in product(others, LETTERS_LOSSES.items()):
+        rules = rules_beside(settings["eta"], bool(uplink))
+        chosen = {title: rules[title] for title in CHIEF}
+        yield Cell(name + loss, data, HORIZONS["long-kinds"][-1], settings | uplink, chosen)
+
+
+def _places(wisdm: str | None, dogs: str | None) -> list[tuple[str, str | Dataset, dict[str, Any]]]:
+    """By name, the data and the settings of each kind, CIFAR-10's apart."""
+    places: list[tuple[str, str | Dataset, dict[str, Any]]]
+    places = [(name, "mnist-5k", settings) for name, settings in KINDS.items()]
+    if wisdm:
+        places.append(("WISDM by person", wisdm, WISDM))
+    if dogs:
+        places.append(("Dogs' features, linear", load("stanford-dogs", dogs), DOGS))
+    return places
 
 
 def long(small: bool) -> Iterator[Cell]:
