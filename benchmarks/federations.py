@@ -100,9 +100,9 @@ CIFAR10: dict[str, Any] = SGD | {
 }
 SEEDS = {"full": 3, "small": 2}
 HORIZONS = {
-    "kinds": (40, 200), "long": (40, 200, 1000), "long-kinds": (40, 200, 1000), "trust": (60,),
-    "absent": (60, 200), "own": (40, 200), "unseen": (40, 200), "later": (40, 200),
-    "last": (40, 200),
+    "kinds": (40, 200), "cifar10": (40, 200), "long": (40, 200, 1000),
+    "long-kinds": (40, 200, 1000), "trust": (60,), "absent": (60, 200), "own": (40, 200),
+    "unseen": (40, 200), "later": (40, 200), "last": (40, 200),
 }  # fmt: skip
 LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
 LOSSES = LETTERS_LOSSES | {
@@ -170,21 +170,25 @@ def with_proxy_data(federation: Federation) -> Rule[Any]:
     return fedhaw.FedLAW(federation.proxy_losses())
 
 
-def kinds(wisdm: str | None, dogs: str | None, cifar10: str | None) -> Iterator[Cell]:
+def kinds(wisdm: str | None, dogs: str | None) -> Iterator[Cell]:
     """The federations of many kinds."""
-    places = _places(wisdm, dogs)
-    if cifar10:
-        cnn = {**CIFAR10, "data_dir": cifar10, "model": "cnn"}
-        places.append(("CIFAR-10, CNN", "cifar10", cnn))
-    for (name, data, settings), (loss, uplink) in product(places, LOSSES.items()):
-        rules, slow = rules_beside(settings["eta"], bool(uplink)), data == "cifar10"
-        yield Cell(name + loss, data, HORIZONS["kinds"][-1], settings | uplink, rules, slow=slow)
-    if cifar10:
-        # Of a thousand images it learns next to nothing.
-        resnet = {**CIFAR10, "data_dir": cifar10, "model": "resnet18-8", "train_samples": 4000}
-        for loss, uplink in LETTERS_LOSSES.items():
-            rules, name = rules_beside(resnet["eta"], bool(uplink)), f"CIFAR-10, ResNet{loss}"
-            yield Cell(name, "cifar10", HORIZONS["kinds"][0], resnet | uplink, rules)
+    for (name, data, settings), (loss, uplink) in product(_places(wisdm, dogs), LOSSES.items()):
+        rules = rules_beside(settings["eta"], bool(uplink))
+        yield Cell(name + loss, data, HORIZONS["kinds"][-1], settings | uplink, rules)
+
+
+def cifar10(folder: str) -> Iterator[Cell]:
+    """A small CNN and a narrow ResNet on a part of CIFAR-10."""
+    shared = CIFAR10 | {"data_dir": folder}
+    first, last = HORIZONS["cifar10"]
+    for loss, uplink in LOSSES.items():
+        rules, settings = rules_beside(shared["eta"], bool(uplink)), shared | {"model": "cnn"}
+        yield Cell(f"CNN{loss}", "cifar10", last, settings | uplink, rules, slow=True)
+    # Of a thousand images it learns next to nothing.
+    resnet = shared | {"model": "resnet18-8", "train_samples": 4000}
+    for loss, uplink in LETTERS_LOSSES.items():
+        rules = rules_beside(resnet["eta"], bool(uplink))
+        yield Cell(f"ResNet{loss}", "cifar10", first, resnet | uplink, rules)
 
 
 def long_kinds(wisdm: str | None, dogs: str | None) -> Iterator[Cell]:
@@ -197,7 +201,7 @@ def long_kinds(wisdm: str | None, dogs: str | None) -> Iterator[Cell]:
 
 
 def _places(wisdm: str | None, dogs: str | None) -> list[tuple[str, str | Dataset, dict[str, Any]]]:
-    """By name, the data and the settings of each kind, CIFAR-10's apart."""
+    """By name, the data and the settings of each kind."""
     places: list[tuple[str, str | Dataset, dict[str, Any]]]
     places = [(name, "mnist-5k", settings) for name, settings in KINDS.items()]
     if wisdm:
