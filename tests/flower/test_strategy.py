@@ -1,6 +1,8 @@
 """RuleStrategy on a grid in memory: one run, seen from outside."""
 
 import cProfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -386,6 +388,7 @@ def test_who_is_only_awaited_at_the_start_is_not_needed(
         ({"checkpoint": 5}, "checkpoint is 5; give the path"),
         ({"history": 5}, "history is 5; give the path"),
         ({"history": "h.jsonl.gz"}, "history is 'h.jsonl.gz'; give the path .* not .gz"),
+        ({"checkpoint": "run/x", "history": "./run/x"}, "history is './run/x'; give another path"),
         ({"description": 5}, "description is 5"),
         ({"reply_limit": float("inf")}, "reply_limit is inf; it must be a finite number"),
     ],
@@ -393,6 +396,98 @@ def test_who_is_only_awaited_at_the_start_is_not_needed(
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSetting, match=words):
         RuleStrategy(**settings)
+
+
+@dataclass(frozen=True)
+class OwnState:
+    clients: tuple[Any, ...] = ()
+    weights: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass(frozen=True)
+class Own:
+    """A rule of a user's own, who thinks of nothing but the formula."""
+
+    formula: Callable[[Round], Any]
+
+    def init(self) -> OwnState:
+        return OwnState()
+
+    def aggregate(self, state: OwnState, current: Round) -> tuple[Any, OwnState]:
+        return self.formula(current), OwnState(current.clients, current.shares)
+
+
+def plain_mean(current: Round) -> Any:
+    """In float64, whatever the models are in."""
+    return np.asarray(current.shares) @ np.asarray(current.client_models)
+
+
+def test_nan_never_reaches_the_model_of_an_own_rule(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    clients = {k: flower.moving(k, step) for k, step in enumerate((0.1, float("nan"), 0.2))}
+    strategy = RuleStrategy(Own(plain_mean), fraction_evaluate=0.0)
+    result = strategy.start(flower.Grid(clients), arrays, num_rounds=2)
+    assert np.isfinite(flat(result.arrays)).all()
+    assert [dict(report.lost) for report in strategy.reports] == [{"1": "not finite"}] * 2
+
+
+def test_an_own_rule_that_makes_nan_moves_nothing(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    clients = {k: flower.moving(k, 0.1) for k in range(3)}
+    strategy = RuleStrategy(Own(lambda current: current.global_model * np.nan))
+    result = strategy.start(flower.Grid(clients), arrays, num_rounds=2)
+    np.testing.assert_array_equal(flat(result.arrays), flat(arrays))
+    assert all("NaN" in (report.note or "") for report in strategy.reports)
+
+
+def test_an_own_rule_may_return_float64_and_goes_on(
+    flower: SimpleNamespace, arrays: ArrayRecord
+) -> None:
+    assert (
+        plain_mean(Round(np.zeros(2, np.float32), np.ones((1, 2), np.float32), [1])).dtype == float
+    )
+    clients = {k: flower.moving(k, 0.5) for k in range(3)}
+    strategy = RuleStrategy(Own(plain_mean), fraction_evaluate=0.0)
+    result = strategy.start(flower.Grid(clients), arrays, num_rounds=4)
+    np.testing.assert_allclose(flat(result.arrays), flat(arrays) + 2.0, rtol=1e-5)
+    assert flat(result.arrays).dtype == np.float32
+
+
+def test_an_own_rule_may_return_a_clients_row(flower: SimpleNamespace, arrays: ArrayRecord) -> None:
+    """The next replies are decoded where it lies."""
+
+    def last(current: Round) -> Any:
+        return current.client_models[-1]
+
+    models = []
+    for formula in (last, lambda current: last(current).copy()):
+        clients = {k: flower.moving(k, 0.1 + k) for k in range(3)}
+        strategy = RuleStrategy(Own(formula), fraction_evaluate=0.0)
+        models.append(flat(strategy.start(flower.Grid(clients), arrays, num_rounds=5).arrays))
+    np.testing.assert_array_equal(models[0], models[1])
+    np.testing.assert_allclose(models[0], flat(arrays) + 5 * 2.1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (None, "returned NoneType of shape"),
+        (0.5, "returned float of shape"),
+        ([0.5] * 21, "returned list of shape"),
+        (np.zeros((1, 21)), r"returned float64 of shape \(1, 21\)"),
+        (np.zeros(20), r"returned float64 of shape \(20,\)"),
+        (np.zeros(21, dtype=int), "returned int64 of shape"),
+    ],
+)
+def test_what_an_own_rule_may_not_return(
+    flower: SimpleNamespace, arrays: ArrayRecord, made: Any, words: str
+) -> None:
+    strategy = RuleStrategy(Own(lambda current: made))
+    clients = {k: flower.moving(k, 0.1) for k in range(3)}
+    with pytest.raises(fedhaw.FedhawError, match=words):
+        strategy.start(flower.Grid(clients), arrays, num_rounds=2)
 
 
 def test_arrays_that_are_no_numbers_are_refused(flower: SimpleNamespace) -> None:

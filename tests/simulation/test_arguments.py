@@ -26,6 +26,20 @@ class Unshapely:
         return np.zeros(1, dtype=bool)
 
 
+class Wordy:
+    def lost(self, seed: int, round_index: int, clients: list[int]) -> np.ndarray:
+        return np.array(["no"] * len(clients))
+
+
+class Diverging:
+    def init(self) -> Any:
+        return FedAvg().init()
+
+    def aggregate(self, state: Any, current: Any) -> Any:
+        model, state = FedAvg().aggregate(state, current)
+        return model * float("nan"), state
+
+
 class NumPyRule:
     def init(self) -> Any:
         return FedAvg().init()
@@ -39,6 +53,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "rule name": ({"rule": "fedavg"}, "give a rule such as"),
     "rule function": ({"rule": lambda f: None}, "give a rule such as"),
     "rule result": ({"rule": NumPyRule()}, "it must return a torch.float32 tensor"),
+    "rule nan": ({"rule": Diverging()}, "a model that holds NaN or infinity"),
     "data": ({"data": 5}, "data is a int"),
     "data name": ({"data": "nmist"}, "nmist"),
     "model": ({"model": 3}, "model is 3"),
@@ -70,6 +85,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "uplink trace": ({"uplink": "no/such.csv"}, "no/such.csv cannot be read"),
     "uplink clients": ({"uplink": RecordedUplink(frozenset({(0, 4)}))}, "names client 4"),
     "uplink shape": ({"uplink": Unshapely()}, "one bool for each of the 4 clients"),
+    "uplink words": ({"uplink": Wordy()}, "one bool for each of the 4 clients"),
     "stand_in": ({"stand_in": "zero"}, "stand_in is 'zero'; it must be one of 'global'"),
     "cohort": ({"cohort": 0}, "cohort is 0"),
     "cohort many": ({"cohort": 5}, "cohort is 5, but there are 4 clients; ask for at most 4"),

@@ -135,7 +135,13 @@ def test_clients_with_a_memory_cannot_wait_for_theirs(run: Any) -> None:
 def test_an_uplink_must_say_how_late_everybody_is(run: Any) -> None:
     class Short(LateUplink):
         def delays(self, *asked: Any) -> Any:
-            return np.ones(1)
+            return np.ones(1, dtype=np.int64)
 
-    with pytest.raises(InvalidSimulation, match=r"delays returned shape \(1,\)"):
+    class Broken(LateUplink):
+        def delays(self, *asked: Any) -> Any:
+            return np.full(len(asked[-1]), 1.5)
+
+    with pytest.raises(InvalidSimulation, match=r"delays returned int64 of shape \(1,\)"):
         run(fedhaw.FedAvg(), uplink=Short(1.0))
+    with pytest.raises(InvalidSimulation, match=r"delays returned float64 .* a whole number"):
+        run(fedhaw.FedAvg(), uplink=Broken(1.0))

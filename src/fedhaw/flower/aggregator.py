@@ -21,6 +21,7 @@ from fedhaw.history import Learnt, finite, metrics_of
 from fedhaw.loss_reasons import NOT_FINITE
 from fedhaw.rules import (
     InvalidRound,
+    InvalidRule,
     LengthGuard,
     Round,
     Rule,
@@ -187,6 +188,7 @@ class Aggregator:
                 refused=uploads.absurd,
             ),
         )
+        model = self._checked(model, uploads)
         for client, reason in more.items():
             refused[str(client)] = reason
             row = uploads.clients.index(str(client))
@@ -198,8 +200,21 @@ class Aggregator:
                 uploads.models[:, learnt:], state, uploads.clients, uploads.examples
             )
         if _is_absurd(model) or (averaged.size and _is_absurd(averaged)):
-            raise InvalidRound(f"The aggregated model holds numbers beyond {ABSURD:g}.")
+            raise InvalidRound(f"The aggregated model holds NaN, or numbers beyond {ABSURD:g}.")
         return model, averaged, state
+
+    def _checked(self, made: object, uploads: Uploads) -> NDArray[Any]:
+        """What a rule made of the round, if it is a model, in numbers of the clients' kind."""
+        wanted, dtype = self.model.shape, self.layout.dtype
+        if not isinstance(made, np.ndarray) or made.shape != wanted or made.dtype.kind != "f":
+            kind = getattr(made, "dtype", type(made).__name__)
+            raise InvalidRule(
+                f"The rule returned {kind} of shape {tuple(getattr(made, 'shape', ()))}; it must "
+                f"return an array of {dtype} and shape {wanted}."
+            )
+        model: NDArray[Any] = made.astype(dtype, copy=False)
+        # The next replies are decoded into the round's matrix, onto which nothing may be a window.
+        return model.copy() if np.may_share_memory(model, uploads.models) else model
 
     def _refuse_absurd(
         self, uploads: Uploads, received: NDArray[np.bool_], refused: dict[str, str]
@@ -287,8 +302,8 @@ def _arrays_of(held: object) -> Iterator[NDArray[Any]]:
 
 
 def _is_absurd(model: NDArray[Any]) -> bool:
-    """Whether some number is beyond `ABSURD`; the sum of squares clears all sane models at once."""
+    """Whether some number is NaN or beyond `ABSURD`; the sum of squares clears all sane models."""
     with np.errstate(over="ignore"):
         if float(model @ model) < ABSURD:
             return False
-    return max(-float(model.min()), float(model.max())) > ABSURD
+    return not max(-float(model.min()), float(model.max())) <= ABSURD

@@ -174,6 +174,9 @@ class StrategySettings:
         ):
             above = self._is_number(name) and getattr(self, name) > 0
             self._require(name, other or above, advice)
+        if self.checkpoint is not None and self.history is not None:
+            apart = Path(self.checkpoint).resolve() != Path(self.history).resolve()
+            self._require("history", apart, "give another path than to checkpoint")
         for entry, value in (self.description or {}).items():
             if entry not in _ENTRIES:
                 raise InvalidSetting(

@@ -72,10 +72,11 @@ class LateUploads:
     ) -> None:
         """Those that miss this round and come later, of the clients that have a length, kept."""
         delays = np.asarray(self.uplink.delays(self.seed, t, cohort))
-        if delays.shape != (len(cohort),):
+        if delays.shape != (len(cohort),) or delays.dtype.kind not in "biu":
             raise InvalidSimulation(
-                f"{type(self.uplink).__name__}.delays returned shape {delays.shape}; it must "
-                f"return a whole number for each of the {len(cohort)} clients asked about."
+                f"{type(self.uplink).__name__}.delays returned {delays.dtype} of shape "
+                f"{delays.shape}; it must return a whole number for each of the {len(cohort)} "
+                "clients asked about."
             )
         for client, model, delay in zip(cohort, W, delays.tolist(), strict=True):
             if client in lengths and 0 < delay <= late.ROUNDS:

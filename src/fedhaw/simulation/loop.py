@@ -168,11 +168,11 @@ class Loop:
         uplink = self.federation.uplink
         if uplink is None:
             return {}
-        drops = np.asarray(uplink.lost(self.federation.settings["seed"], t, cohort), dtype=np.bool_)
-        if drops.shape != (len(cohort),):
+        drops = np.asarray(uplink.lost(self.federation.settings["seed"], t, cohort))
+        if drops.shape != (len(cohort),) or drops.dtype.kind not in "biu":
             raise InvalidSimulation(
-                f"{type(uplink).__name__}.lost returned shape {drops.shape}; it must "
-                f"return one bool for each of the {len(cohort)} clients asked about."
+                f"{type(uplink).__name__}.lost returned {drops.dtype} of shape {drops.shape}; it "
+                f"must return one bool for each of the {len(cohort)} clients asked about."
             )
         return {client: UPLINK for client, gone in zip(cohort, drops, strict=True) if gone}
 
@@ -273,6 +273,12 @@ def _checked(new: Any, w: Tensor, buffer: Tensor) -> Tensor:
             f"The rule returned {getattr(new, 'dtype', type(new).__name__)} of shape "
             f"{tuple(getattr(new, 'shape', ()))}; it must return a {w.dtype} tensor of shape "
             f"{tuple(w.shape)}, made of the tensors it was given."
+        )
+    # The sum tells at once; of large numbers it may overflow.
+    if not new.sum().isfinite() and not new.isfinite().all():
+        raise InvalidSimulation(
+            "The rule returned a model that holds NaN or infinity, though no client's does; "
+            "correct the rule, or choose smaller rates."
         )
     if new.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr():
         return new.clone()
