@@ -106,7 +106,7 @@ def make(reference: str, kind: type[T], **offered: object) -> T:
         made: object = found(**accepted(found, offered))
     except FedhawError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UnknownName(f"{reference} failed ({_reason(error)}); mend it.") from error
     if not isinstance(made, kind):
         raise UnknownName(
@@ -155,10 +155,7 @@ def fingerprint(reference: str) -> str:
 
 def blame(error: BaseException) -> str | None:
     """The sentence on an error that came out of a user's own code, or None if it did not."""
-    frames = traceback.extract_tb(error.__traceback__)
-    if not any(frame.filename in _PLACES for frame in frames):
-        return None
-    return f"Your own code failed ({_reason(error)}); mend it."
+    return f"Your own code failed ({_reason(error)}); mend it." if _own_lines(error) else None
 
 
 def _load_file(place: str) -> ModuleType:
@@ -222,8 +219,26 @@ def _reason(error: BaseException) -> str:
     text = named(error)
     if isinstance(error, SyntaxError):  # it says itself in which file and line
         return text
-    own = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in _PLACES]
-    return f"{text}, line {own[-1].lineno} of {_PLACES[own[-1].filename]}" if own else text
+    own = _own_lines(error)
+    return f"{text}, {own[-1]}" if own else text
+
+
+def _own_lines(error: BaseException) -> list[str]:
+    """The lines of the user's own code that an error came through, the one where it arose last."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.lineno, _place(frame.filename)) for frame in frames]
+    return [f"line {line} of {place}" for line, place in places if place]
+
+
+def _place(file: str) -> str | None:
+    """How the user writes a source file that they named, or one beside it; None for all others."""
+    if file in _PLACES:
+        return _PLACES[file]
+    path = Path(file)
+    if Path(__file__).parent in path.parents:  # what is ours may be named, too, as fedhaw:FedAvg
+        return None
+    beside = (place for own, place in _PLACES.items() if Path(own).parent == path.parent)
+    return next((str(Path(place).with_name(path.name)) for place in beside), None)
 
 
 def _digest(*contents: bytes) -> str:

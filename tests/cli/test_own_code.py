@@ -89,6 +89,8 @@ def data():
     return from_arrays(x, y, x[:40], y[:40], name="own")
 """
 
+LEAVE = "__import__('sys').exit('bye')"
+
 SMALL = ["--clients", "3", "--rounds", "2", "--engine", "sequential"]
 
 
@@ -269,8 +271,22 @@ WRONG = {
     "no update": (["--client-update", "own.py:Net"], "own.py:Net is not a client update"),
     "no model": (["--model", "own.py:data"], "own.py:data returned a Dataset; it must return a Mo"),
     "no data": (["--data", "own.py:train"], "own.py:train failed (TypeError"),
+    "no file in a round": (
+        ["--rule", "opens.py:MyRule"],
+        "Your own code failed (FileNotFoundError: [Errno 2] No such file or directory: 'none.npy', "
+        "line 37 of opens.py)",
+    ),
     "in a round": (["--rule", "late.py:MyRule"], "(NameError: name 'typo' is not defined, line"),
-}  # fmt: skip
+    "in a round beside": (["--rule", "beside.py:MyRule"], "not defined, line 37 of late.py); mend"),
+    "an exit": (
+        ["--data", "leaves.py:data"],
+        "failed (SystemExit: no data today, line 3 of leaves",
+    ),
+    "an exit in a round": (
+        ["--rule", "leaves.py:MyRule"],
+        "Your own code failed (SystemExit: bye, line 40 of leaves.py); mend it.",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -278,13 +294,29 @@ def test_a_mistake_in_own_code_is_one_sentence(call: Call, folder: Path, case: s
     (folder / "bad.py").write_text("class MyRule\n")
     (folder / "fails.py").write_text("x = 1\n1 / 0\n")
     (folder / "late.py").write_text(RULE.replace("self.beta * (mean", "typo * (mean"))
+    (folder / "opens.py").write_text(
+        RULE.replace("self.beta * (mean", "np.load('none.npy') * (mean")
+    )
+    (folder / "beside.py").write_text("from late import MyRule\n")
+    leaving = RULE.replace("self.beta * (mean", f"{LEAVE} * (mean")
+    (folder / "leaves.py").write_text(
+        f"def data():\n    import sys\n    sys.exit('no data today')\n{leaving}"
+    )
     flags, sentence = WRONG[case]
     ended = call("run", *SMALL, *flags, "--out", "out")
     assert ended.code == 2
     assert sentence in ended.err
     assert "Traceback" not in ended.err
-    assert ended.err.count("\n") == 1 or case == "in a round"
-    assert case == "in a round" or not (folder / "out").exists()
+    assert ended.err.count("\n") == 1 or "in a round" in case
+    assert "in a round" in case or not (folder / "out").exists()
+
+
+def test_an_exit_in_own_code_is_a_mistake_in_another_process_too(call: Call, folder: Path) -> None:
+    (folder / "leaves.py").write_text(RULE.replace("w + self.beta", f"{LEAVE} + self.beta"))
+    rules = ["compare", "--rules", "fedavg,leaves.py:MyRule", "--seeds", "1"]
+    ended = call(*rules, *SMALL, "--jobs", "2", "--out", "out")
+    assert ended.code == 2
+    assert "Your own code failed (SystemExit: bye, line 37 of leaves.py); mend it." in ended.err
 
 
 def test_a_rule_that_failed_in_its_first_round_may_be_mended(call: Call, folder: Path) -> None:

@@ -86,25 +86,28 @@ def _run(app: typer.Typer, given: list[str]) -> int:
     except Terminated:
         _say("Ended by SIGTERM.")
         code = TERMINATED
-    except SystemExit as ending:
-        # click ends a broken pipe with exit code 1, which is kept for faults here.
-        code = 0 if isinstance(ending.__context__, BrokenPipeError) else ending.code
     except BrokenPipeError:
         _to_nowhere(sys.stdout)  # whoever read our output, `head` perhaps, has enough
         code = 0
-    except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:
+    except (Exception, SystemExit) as error:
+        if sentence := _sentence_on(error):
+            _say(sentence)
+            code = MISTAKE
+        elif isinstance(error, SystemExit):
+            # click ends a broken pipe with exit code 1, which is kept for faults here.
+            code = 0 if isinstance(error.__context__, BrokenPipeError) else error.code
+        else:
             raise
-        _say("Standard output is full; what was written to files is safe.")
-        _to_nowhere(sys.stdout)
-        code = MISTAKE
-    except Exception as error:
-        sentence = blame(error)
-        if sentence is None:
-            raise
-        _say(sentence)
-        code = MISTAKE
     return code if isinstance(code, int) else 0
+
+
+def _sentence_on(error: Exception | SystemExit) -> str | None:
+    """The sentence on an error that the user can mend; None where it is not known to be one."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+        _to_nowhere(sys.stdout)
+        return "Standard output is full; what was written to files is safe."
+    leaving = isinstance(error, SystemExit) and isinstance(error.code, str)
+    return blame(error) or (str(error) if leaving else None)
 
 
 def _with_scale(arguments: list[str]) -> list[str]:

@@ -200,7 +200,7 @@ def _run(order: Order, folder: Path, arrays: Sequence[NDArray[np.generic]]) -> N
         run_recipe(job.recipe, folder, look_up, job.name, federation)
     except FedhawError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         sentence = blame(error)  # which only here knows the user's own code
         if sentence is None:
             raise
