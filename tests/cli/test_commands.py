@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedhaw.checkpoints.file import read
+from fedhaw.checkpoints import Part, read, write
 from fedhaw.models.perceptron import mlp
 from fedhaw.rules.registry import RULES
 
@@ -62,6 +62,42 @@ def test_the_model_of_a_run_is_exported_by_its_folder(call: Call, tmp_path: Path
     newest = read(sorted((tmp_path / "trial" / "checkpoints").iterdir())[-1])
     vector = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
     np.testing.assert_array_equal(vector, newest["model"].arrays[""])
+    assert call("export", "trial", "trial/model.safetensors").code == 0
+    assert call("export", "trial", "trial/model.safetensors").code == 0, "over an earlier one"
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_an_export_never_overwrites_what_its_run_needs(
+    call: Call, tmp_path: Path, simulated: bool
+) -> None:
+    among = tmp_path / "checkpoints" if simulated else tmp_path
+    checkpoint = among / ("round-000002.safetensors" if simulated else "checkpoint.safetensors")
+    facts = {"arrays": [["w", "float32", "(2,)"]]}
+    write(checkpoint, {"model": Part({"": np.zeros(2, np.float32)}, facts)})
+    older = among / "round-000001.safetensors"
+    own = [older, checkpoint, tmp_path / "history.jsonl", tmp_path / "recipe.json"]
+    for file in own:
+        file.touch()
+        before = file.read_bytes()
+        ended = call("export", str(tmp_path), str(file.relative_to(tmp_path)))
+        assert (ended.code, ended.out) == (2, "")
+        assert f"{file.name} is a place for the run's own files" in ended.err
+        assert file.read_bytes() == before
+
+
+def test_an_export_onto_a_full_disk_is_told_in_one_sentence(call: Call, tmp_path: Path) -> None:
+    facts = {"arrays": [["w", "float32", "(100000,)"]]}
+    write(tmp_path / "c", {"model": Part({"": np.zeros(100_000, np.float32)}, facts)})
+    resource = pytest.importorskip("resource", reason="Windows limits no files")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
+    try:
+        ended = call("export", "c", "model.safetensors")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Could not write model.safetensors: File too large; free some space" in ended.err
+    assert [file.name for file in tmp_path.iterdir()] == ["c"]
 
 
 def test_run_takes_a_recipe_and_flags_go_before_it(call: Call, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedhaw.checkpoints.file import read
 from fedhaw.checkpoints.parts import CheckpointError, DamagedCheckpoint
-from fedhaw.files import replacing
+from fedhaw.files import FileWriteError, is_path, write_bytes
 
 
 def model_of(checkpoint: str | os.PathLike[str]) -> dict[str, NDArray[np.generic]]:
@@ -45,12 +45,27 @@ def export(checkpoint: str | os.PathLike[str], file: str | os.PathLike[str]) -> 
 
     Raises:
         CheckpointError: the checkpoint cannot be read.
-        FileWriteError: the file cannot be written; what stood there is untouched.
+        FileWriteError: the file cannot be written, or is the run's own; what stood there is
+            untouched.
     """
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     arrays = model_of(checkpoint)
-    with replacing(file) as temporary:
-        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        save_file(contiguous, temporary, metadata={"format": "np"})
+    if is_path(file):  # what cannot be one is refused below
+        _refuse_own(Path(checkpoint).resolve(), Path(file).resolve())
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_bytes(file, save(contiguous, metadata={"format": "np"}))
     return list(arrays)
+
+
+def _refuse_own(checkpoint: Path, file: Path) -> None:
+    """A check that a file is none that the checkpoint's run goes on from, or is told by."""
+    among = checkpoint.parent
+    simulated = among.name == "checkpoints"  # a Flower server keeps all of its files in one folder
+    own = file.parent == among and (simulated or re.search(r"-\d{6,}\.safetensors$", file.name))
+    run = among.parent if simulated else among
+    told = file.parent == run and file.suffix != ".safetensors" and file.exists()
+    if own or told or file == checkpoint:
+        raise FileWriteError(
+            f"{file} is a place for the run's own files, which would be lost; choose another."
+        )
