@@ -23,7 +23,7 @@ T = TypeVar("T")
 OWN = "your own as package.module:Name or file.py:Name"
 """How a user's own thing is named, for the end of a sentence."""
 
-_PLACES: dict[str, str] = {}
+PLACES: dict[str, str] = {}
 """By source file, how the user wrote the place of a module of theirs that was loaded."""
 
 
@@ -137,7 +137,7 @@ def loaded_files() -> tuple[ModuleType, ...]:
     return tuple(
         module
         for module in list(sys.modules.values())
-        if _PLACES.get(getattr(module, "__file__", None) or "", "").endswith(".py")
+        if PLACES.get(getattr(module, "__file__", None) or "", "").endswith(".py")
     )
 
 
@@ -176,7 +176,7 @@ def _load_file(place: str) -> ModuleType:
     assert spec.loader is not None
     _also_look_in(path.parent)
     module = importlib.util.module_from_spec(spec)
-    _PLACES[str(path)] = place
+    PLACES[str(path)] = place
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -193,7 +193,7 @@ def _load_module(place: str) -> ModuleType:
     try:
         spec = importlib.util.find_spec(place)
         if spec is not None and spec.origin:
-            _PLACES[spec.origin] = place
+            PLACES[spec.origin] = place
         return importlib.import_module(place)
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
@@ -232,12 +232,12 @@ def _own_lines(error: BaseException) -> list[str]:
 
 def _place(file: str) -> str | None:
     """How the user writes a source file that they named, or one beside it; None for all others."""
-    if file in _PLACES:
-        return _PLACES[file]
+    if file in PLACES:
+        return PLACES[file]
     path = Path(file)
     if Path(__file__).parent in path.parents:  # what is ours may be named, too, as fedhaw:FedAvg
         return None
-    beside = (place for own, place in _PLACES.items() if Path(own).parent == path.parent)
+    beside = (place for own, place in PLACES.items() if Path(own).parent == path.parent)
     return next((str(Path(place).with_name(path.name)) for place in beside), None)
 
 

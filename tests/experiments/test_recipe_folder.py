@@ -10,6 +10,7 @@ import fedhaw
 from fedhaw.data import from_arrays
 from fedhaw.experiments.recipe import Recipe
 from fedhaw.experiments.recipe_folder import RecipeFolder, RecipeFolderError
+from fedhaw.files import FileWriteError, locked
 
 DATA = from_arrays(np.zeros((6, 3)), np.arange(6) % 2, np.zeros((4, 3)), np.arange(4) % 2)
 RECIPE = Recipe.of({"rule": {"name": "fedlws", "options": {"clip": [0.5, 2.0]}}, "rounds": 2})
@@ -59,3 +60,22 @@ def test_a_folder_of_the_first_version_is_still_the_same_run(tmp_path: Path) -> 
             RecipeFolderError, match=r"length_limit is not set, and here it is 10\.0"
         ):
             check(RECIPE, DATA)
+
+
+def test_a_run_without_a_round_gives_its_place_to_another(tmp_path: Path) -> None:
+    folder, other = RecipeFolder(tmp_path), RECIPE.with_(rounds=1, alpha=0.5)
+    folder.claim(RECIPE, DATA)
+    folder.history.write_text('{"kind":"run","format":1,"config":{}}\n')
+    before = (tmp_path / "recipe.json").read_bytes()
+    with (
+        locked(folder.history),
+        pytest.raises(FileWriteError, match=r"Another run is writing .*history"),
+    ):
+        folder.claim(other, DATA)
+    assert (tmp_path / "recipe.json").read_bytes() == before, "it is under way"
+    folder.claim(other, DATA)
+    assert (tmp_path / "recipe.json").read_bytes() != before
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/round-000000.safetensors").touch()
+    with pytest.raises(RecipeFolderError, match=r"alpha = 0\.5, not 0\.1"):
+        folder.claim(RECIPE, DATA)

@@ -238,7 +238,7 @@ def test_a_worker_that_does_not_see_the_folder_sends_back_what_it_wrote(tmp_path
     packed = Packed.of(prepare(whole.recipe))
     seen: list[dict[str, bytes]] = []
     for files in ({}, side_by_side._files(fetched.folder)):
-        order = side_by_side.Order(3, fetched, 0, files, None, packed.message, __version__)
+        order = side_by_side.Order(3, fetched, 0, files, None, packed.message, {}, __version__)
         done = side_by_side._work(order, *packed.arrays)
         assert done.number == 3
         assert list(done.files)[-1] == FILE_NAME
@@ -256,7 +256,7 @@ def test_a_worker_that_does_not_see_the_folder_sends_back_what_it_wrote(tmp_path
 def test_a_worker_of_another_version_is_refused(tmp_path: Path) -> None:
     job = Job("fedavg", Recipe.of({}), tmp_path)
     with pytest.raises(ClusterError, match=r"has fedhaw .*, not 0\.0; install the same version"):
-        side_by_side._work(side_by_side.Order(0, job, 0, {}, None, b"", "0.0"))
+        side_by_side._work(side_by_side.Order(0, job, 0, {}, None, b"", {}, "0.0"))
 
 
 def test_only_known_kinds_of_clusters_are_taken() -> None:

@@ -15,7 +15,7 @@ from fedhaw.data import Dataset
 from fedhaw.description import NOT_SET, changes, describe
 from fedhaw.errors import FedhawError, shortened, words_of
 from fedhaw.experiments.recipe import Recipe
-from fedhaw.files import write_text
+from fedhaw.files import locked, write_text
 from fedhaw.history import FILE_NAME, has_ended, is_too_deep
 from fedhaw.settings import of_today
 
@@ -45,7 +45,8 @@ class RecipeFolder:
     def claim(self, recipe: Recipe, dataset: Dataset) -> None:
         """A note of what the folder is for, or a check that it is for this.
 
-        Only the number of rounds may have grown since.
+        Only the number of rounds may have grown since. A run that ended in its first round has none
+        to lose, and what is asked for now takes its place: a mistake in it was mended, perhaps.
         """
         stored = self._stored()
         if stored is None and self.history.exists():
@@ -57,6 +58,9 @@ class RecipeFolder:
         if stored is not None:
             self._refuse_others(stored, wanted)
         if stored != wanted:
+            if self.history.exists():
+                with locked(self.history):  # a run under way keeps its recipe
+                    pass
             write_text(self.path / RECIPE_NAME, json.dumps(wanted, indent=2) + "\n")
 
     def finished(self, recipe: Recipe, dataset: Dataset) -> bool:
@@ -102,16 +106,18 @@ class RecipeFolder:
         done, rounds = stored["recipe"]["rounds"], wanted["recipe"]["rounds"]
         if rounds < done:
             different["rounds"] = str(done), str(rounds)
-        # Whoever mends a rule that failed in its first round has no round to lose.
-        if not (self.history.is_file() and self.history.read_bytes().count(b"\n") > 1):
-            different = {k: v for k, v in different.items() if not k.startswith("source.")}
-        if different:
+        if different and self._has_rounds():
             name, (theirs, ours) = next(iter(different.items()))
             name, theirs = shortened(name), shortened(theirs)
             raise RecipeFolderError(
                 f"{self.path} holds a run {_in_words(name, theirs, ours)}; choose another folder, "
                 "or remove this one."
             )
+
+    def _has_rounds(self) -> bool:
+        if any(self.path.glob("checkpoints/*.safetensors")):
+            return True
+        return self.history.is_file() and self.history.read_bytes().count(b"\n") > 1
 
 
 def _in_words(name: str, theirs: str, ours: str) -> str:

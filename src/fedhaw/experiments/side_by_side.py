@@ -32,7 +32,7 @@ from fedhaw.experiments.running import load_data, run_recipe
 from fedhaw.files import write_bytes
 from fedhaw.history import FILE_NAME, RoundRecord
 from fedhaw.models.threads import one_thread
-from fedhaw.names import blame
+from fedhaw.names import PLACES, blame
 from fedhaw.rules.threads import limit_cores
 from fedhaw.simulation.packing import Packed, unpacked
 
@@ -57,6 +57,7 @@ class Order:
         files: what the folder holds of an interrupted run, by name.
         device: where to compute; None for where the federation is.
         federation: its message; its arrays travel apart.
+        places: what the user calls the files of their own, for a sentence on an error in one.
         version: of the program that sends it.
     """
 
@@ -66,6 +67,7 @@ class Order:
     files: dict[str, bytes]
     device: str | None
     federation: bytes
+    places: dict[str, str]
     version: str
 
 
@@ -117,6 +119,7 @@ def run_side_by_side(
                         _files(job.folder) if elsewhere else {},
                         next(turns),
                         part.message,
+                        PLACES,
                         __version__,
                     )
                     yield (order, *part.arrays)
@@ -194,6 +197,7 @@ def _run(order: Order, folder: Path, arrays: Sequence[NDArray[np.generic]]) -> N
             raise RunFailed("Nobody waits for this run any more.")
 
     job = order.job
+    PLACES.update(order.places)
     try:
         federation = unpacked(order.federation, arrays)
         federation = federation.on(torch.device(order.device or federation.settings["device"]))

@@ -98,7 +98,7 @@ class RunFolder:
 
     def _go_on(self, run: RunRecord) -> None:
         content = parse(self.path, as_far_as_possible=True)
-        if content.run is not None:
+        if content.run is not None and content.records:  # without rounds there is nothing to lose
             self._refuse_another(content.run.config, self.path)
         checkpoint = self._checkpoints.latest()
         if checkpoint is None:
