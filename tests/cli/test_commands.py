@@ -100,6 +100,11 @@ def test_an_export_onto_a_full_disk_is_told_in_one_sentence(call: Call, tmp_path
     assert [file.name for file in tmp_path.iterdir()] == ["c"]
 
 
+def test_the_command_for_the_report_can_be_pasted(call: Call) -> None:
+    ended = call("run", "--rule", "fedavg", "--rounds", "1", "--out", "r a ü")
+    assert ended.out.endswith("report   run: fedhaw report 'r a ü'\n")
+
+
 def test_run_takes_a_recipe_and_flags_go_before_it(call: Call, tmp_path: Path) -> None:
     text = 'rounds = 9\nalpha = 0.5\n[rule]\nname = "fedlws"\n[rule.options]\nbeta = 0.2\n'
     (tmp_path / "r.toml").write_text(text)

@@ -160,7 +160,9 @@ def test_when_all_checkpoints_are_damaged_the_way_out_is_named(
     history = (tmp_path / "history.jsonl").read_bytes()
     for name in stored(tmp_path):
         break_file(tmp_path / "checkpoints" / name, "truncated")
-    with pytest.raises(CheckpointError, match=r"Every checkpoint .* with resume=False"):
+    with pytest.raises(
+        CheckpointError, match=r"Every checkpoint .* start afresh in another folder"
+    ):
         run(HAW, out=tmp_path, rounds=4)
     assert (tmp_path / "history.jsonl").read_bytes() == history
     assert same(run(HAW, out=tmp_path, rounds=4, resume=False), run(HAW, rounds=4))

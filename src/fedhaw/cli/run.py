@@ -1,5 +1,6 @@
 """`fedhaw run`: one federation, every option, from flags or a TOML file."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,4 +95,4 @@ def _tell(job: "Job", comparison: "Comparison", as_json: bool) -> None:
         return
     print_table(comparison_table(comparison, title=describe(job.recipe), brief=True))
     print(f"history  {history_in(job.folder)}")
-    print(f"report   run: fedhaw report {job.folder}")
+    print(f"report   run: {shlex.join(['fedhaw', 'report', str(job.folder)])}")

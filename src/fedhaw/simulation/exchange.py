@@ -13,7 +13,7 @@ from fedhaw.checkpoints import CheckpointError, Part, Parts
 from fedhaw.clients import ClientAlgorithm, ReceivedUploads, Start, Vectors, algorithm_of
 from fedhaw.simulation.aggregation import ServerStep
 from fedhaw.simulation.client_memory import ClientMemories
-from fedhaw.simulation.errors import InvalidSimulation
+from fedhaw.simulation.errors import AFRESH, InvalidSimulation
 from fedhaw.simulation.federation import Federation
 from fedhaw.simulation.vector_rows import bytes_of, copy_vectors
 
@@ -190,6 +190,6 @@ def _stored(parts: Parts, declared: Vectors) -> Vectors:
     if not _alike(server, declared):
         raise CheckpointError(
             "The checkpoint has another server memory than the client algorithm; its code was "
-            "changed: start afresh with resume=False."
+            f"changed: {AFRESH}."
         )
     return server

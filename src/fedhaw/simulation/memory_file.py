@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedhaw.checkpoints import CheckpointError
 from fedhaw.files import allocate, writing
+from fedhaw.simulation.errors import AFRESH
 
 FORMAT, VERSION = "fedhaw-client-memory", 1
 HEADER = mmap.PAGESIZE
@@ -137,6 +138,5 @@ class MemoryFile:
 def unusable(path: Path, reason: object) -> CheckpointError:
     """The sentence on a file that a run cannot go on with."""
     return CheckpointError(
-        f"The clients' memory {path} cannot be used ({reason}); put the file back, or start afresh "
-        "with resume=False or in another folder."
+        f"The clients' memory {path} cannot be used ({reason}); put the file back, or {AFRESH}."
     )

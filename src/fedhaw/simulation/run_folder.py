@@ -24,6 +24,7 @@ from fedhaw.history import (
 )
 from fedhaw.settings import of_today
 from fedhaw.simulation.client_memory import FILE_NAME as CLIENT_MEMORIES
+from fedhaw.simulation.errors import AFRESH
 
 KEPT = 2
 """How many checkpoints there are: the last one, and another should it be damaged."""
@@ -58,7 +59,7 @@ class RunFolder:
             folder / "checkpoints",
             "round",
             keep=KEPT,
-            afresh="start afresh with resume=False or in another folder",
+            afresh=AFRESH,
         )
         self.memories = self._checkpoints.folder / CLIENT_MEMORIES
         self._asked = run
@@ -112,8 +113,8 @@ class RunFolder:
         if content.run is None or len(content.records) < done:
             raise HistoryError(
                 f"{self.path} holds {len(content.records)} rounds, but the checkpoint in "
-                f"{self._checkpoints.folder} was made after {done}; put the history back, or start "
-                "afresh with resume=False."
+                f"{self._checkpoints.folder} was made after {done}; put the history back, or "
+                f"{AFRESH}."
             )
         self._checkpoints.remove_leftovers()
         self.run, self.records, self.checkpoint = content.run, content.records[:done], checkpoint
@@ -129,5 +130,5 @@ class RunFolder:
         if differing:
             raise CheckpointError(
                 f"{where} belongs to another configuration ({'; '.join(differing)}: there vs "
-                "here); choose another folder, or start afresh with resume=False."
+                f"here); {AFRESH}."
             )
