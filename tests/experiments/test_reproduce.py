@@ -70,6 +70,10 @@ def test_a_table_is_made_of_kept_histories_without_data_or_runs(
     again = replace(plan, conditions=conditions, out=tmp_path / "again")
     (made,) = reproduce(again)
     assert to_markdown(made.shown()) == to_markdown(table.shown())
+    assert "over 2 seeds /" in to_markdown(made.shown())
+    shutil.rmtree(kept / "mnist-tiny" / "alpha0.1-pe0.5-fedprox" / "fedhaw" / "seed-1")
+    (uneven,) = reproduce(again)
+    assert "over 1 to 2 seeds /" in to_markdown(uneven.shown())
     shutil.rmtree(kept / "mnist-tiny" / "alpha0.1-pe0.5-fedprox" / "fedhaw-auto")
     (less,) = reproduce(again)
     assert {result.cell.row for result in less.results} == {"FedProx", "FedProx+HAW"}

@@ -227,8 +227,11 @@ def _is_own_scale(cell: LetterCell) -> bool:
 def _shown(table: LetterTable, notice: str, results: tuple[Result, ...]) -> Table:
     by_place = {(result.cell.row, result.cell.column): result.text for result in results}
     rows = dict.fromkeys(result.cell.row for result in results)
-    most = max(result.ours.seeds for result in results)
+    counts = {result.ours.seeds for result in results}
+    fewest, most = min(counts), max(counts)
     seeds = "one seed" if most == 1 else f"{most} seeds"
+    if fewest < most:  # of what was kept, some runs may be missing
+        seeds = f"{fewest} to {seeds}"
     return Table(
         (Column("Rule"), *(Column(column) for column in table.columns)),
         tuple((row, *(by_place.get((row, column)) for column in table.columns)) for row in rows),
