@@ -34,6 +34,30 @@ def test_a_file_loaded_twice_gives_the_same_class(
     assert names.fingerprint("mine.py:A") != before
 
 
+def test_a_file_is_known_with_what_it_imports_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for k, folder in enumerate(("v1", "v2")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text("import os\nfrom near_one import K\n")
+        (tmp_path / folder / "near_one.py").write_text("import near_two\nK = near_two.K\n")
+        (tmp_path / folder / "near_two.py").write_text(f"import near_one\nK = {k + 1}\n")
+    (tmp_path / "v1/os.py").write_text("")  # Python's own is imported; that is no mistake
+    assert names.load("v1/mine.py:K") == 1
+    before = names.fingerprint("v1/mine.py:K")
+    with pytest.raises(
+        UnknownName,
+        match=r"v2/mine\.py cannot be loaded \(ImportError: its near_one\.py has the name of "
+        r"v1/near_one\.py, in use; rename one\)",
+    ):
+        names.load("v2/mine.py:K")
+    (tmp_path / "v1/unused.py").write_text("")
+    assert names.fingerprint("v1/mine.py:K") == before
+    (tmp_path / "v1/near_two.py").write_text("K = 3\n")
+    assert names.fingerprint("v1/mine.py:K") != before
+
+
 def test_a_module_of_the_current_folder_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ A user's own thing is written `package.module:Name` or `path/to/file.py:Name`. M
 for where Python looks, and in the current folder; a file may import what lies beside it.
 """
 
+import ast
 import difflib
 import hashlib
 import importlib
@@ -142,7 +143,7 @@ def loaded_files() -> tuple[ModuleType, ...]:
 
 
 def fingerprint(reference: str) -> str:
-    """12 hex digits of the content of the file that a user's own thing was loaded from.
+    """12 hex digits of the file that a user's own thing was loaded from, and what it imports there.
 
     Raises:
         UnknownName: as `load`.
@@ -150,7 +151,10 @@ def fingerprint(reference: str) -> str:
     load(reference)
     place = reference.rpartition(":")[0]
     file = str(_path(place)) if place.endswith(".py") else sys.modules[place].__file__
-    return _digest(Path(file).read_bytes()) if file else ""
+    if not file:
+        return ""
+    beside = _imported_beside(Path(file)) if file.endswith(".py") else {}
+    return _digest(*(path.read_bytes() for path in (Path(file), *beside.values())))
 
 
 def blame(error: BaseException) -> str | None:
@@ -179,6 +183,7 @@ def _load_file(place: str) -> ModuleType:
     PLACES[str(path)] = place
     sys.modules[name] = module
     try:
+        _refuse_namesakes(path)
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
@@ -202,6 +207,35 @@ def _load_module(place: str) -> ModuleType:
                 f"There is no module {missing} for {place}; install it, or run in its folder."
             ) from error
         raise UnknownName(f"{place} cannot be loaded ({_reason(error)}); mend it.") from error
+
+
+def _imported_beside(path: Path) -> dict[str, Path]:
+    """The files beside a source file that it imports, or that these import, by module."""
+    found: dict[str, Path] = {}
+    waiting = [path]
+    while waiting:
+        file = waiting.pop()
+        for node in ast.walk(ast.parse(file.read_bytes(), str(file))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            for name in names:
+                beside = path.with_name(f"{name}.py")
+                if name not in found and beside != path and beside.is_file():
+                    found[name] = beside
+                    waiting.append(beside)
+    return dict(sorted(found.items()))
+
+
+def _refuse_namesakes(path: Path) -> None:
+    """A check that what a file imports from beside it is not shadowed by another own file's.
+
+    Python keeps one module of a name, so that the file would compute with the other's.
+    """
+    for name, beside in _imported_beside(path).items():
+        spec = importlib.util.find_spec(name)
+        if spec and spec.origin and (other := _place(spec.origin)) and Path(spec.origin) != beside:
+            raise ImportError(f"its {beside.name} has the name of {other}, in use; rename one")
 
 
 def _path(place: str) -> Path:

@@ -312,7 +312,8 @@ def test_a_mistake_in_own_code_is_one_sentence(call: Call, folder: Path, case: s
 
 
 def test_an_exit_in_own_code_is_a_mistake_in_another_process_too(call: Call, folder: Path) -> None:
-    (folder / "leaves.py").write_text(RULE.replace("w + self.beta", f"{LEAVE} + self.beta"))
+    alone = RULE.replace("from helper_beside import SHORTEST", "SHORTEST = 0")
+    (folder / "leaves.py").write_text(alone.replace("w + self.beta", f"{LEAVE} + self.beta"))
     rules = f"fedavg,{folder / 'leaves.py'}:MyRule"  # a process of earlier tests is elsewhere
     ended = call("compare", "--rules", rules, "--seeds", "1", *SMALL, "--jobs", "2", "--out", "out")
     assert ended.code == 2
