@@ -23,7 +23,8 @@
 - later: the same with data sets that had no part in making the rule's version 8.
 - last: the same with data sets that had no part in making version 9.
 
-The first six are about 1,700,000 rounds, of which two cores do 1,500 to 3,500 a minute. `--scale
+The first six are about 1,700,000 rounds, of which two cores do 1,500 to 3,500 a minute, but for
+cifar10's, of which a core does 15 to 65. `--scale
 small` is less than half of that, with two seeds instead of three: of the long runs those at
 four of eight client updates, of the bad clients three of ten but not one, and no IID split. `--jobs
 2` runs two at a time. Runs that are in FOLDER already are not repeated, and those that were stopped
