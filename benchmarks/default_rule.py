@@ -254,7 +254,8 @@ def _beside_fedavg(
         if pairs:
             ends = [end(own, rounds) - end(bar, rounds) for own, bar in pairs]
             fall = min(_deepest(own, bar, rounds) for own, bar in pairs)
-            yield title, len(pairs), f"{min(ends):+.1f}", f"{max(ends):+.1f}", f"{fall:+.1f}"
+            deepest = f"{fall:+.1f}" if np.isfinite(fall) else "-"  # FedAvg never passed 60 %
+            yield title, len(pairs), f"{min(ends):+.1f}", f"{max(ends):+.1f}", deepest
 
 
 def _deepest(own: Curve, bar: Curve, rounds: int) -> float:
