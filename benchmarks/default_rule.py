@@ -61,6 +61,7 @@ from federations import (
     kinds,
     long,
     long_kinds,
+    long_trust,
     own,
     trust,
     unseen,
@@ -324,7 +325,7 @@ def main() -> None:
         "kinds": lambda: kinds(args.wisdm, args.dogs), "cifar10": lambda: cifar10(args.cifar10),
         "long": lambda: long(small),
         "long-kinds": lambda: long_kinds(args.wisdm, args.dogs),
-        "trust": lambda: trust(small), "absent": absent, "own": own,
+        "trust": lambda: trust(small), "absent": absent, "long-trust": long_trust, "own": own,
         "unseen": lambda: unseen(args.unseen), "later": lambda: unseen(args.later),
         "last": lambda: unseen(args.last),
     }  # fmt: skip

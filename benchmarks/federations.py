@@ -101,8 +101,9 @@ CIFAR10: dict[str, Any] = SGD | {
 SEEDS = {"full": 3, "small": 2}
 HORIZONS = {
     "kinds": (40, 200), "cifar10": (40, 200), "long": (40, 200, 1000),
-    "long-kinds": (40, 200, 1000), "trust": (60,), "absent": (60, 200), "own": (40, 200),
-    "unseen": (40, 200), "later": (40, 200), "last": (40, 200),
+    "long-kinds": (40, 200, 1000), "trust": (60,), "absent": (60, 200),
+    "long-trust": (60, 200, 1000), "own": (40, 200), "unseen": (40, 200), "later": (40, 200),
+    "last": (40, 200),
 }  # fmt: skip
 LETTERS_LOSSES: dict[str, dict[str, Any]] = {"": {}, ", p_e 0.8": {"uplink": 0.8}}
 LOSSES = LETTERS_LOSSES | {
@@ -295,6 +296,24 @@ def absent() -> Iterator[Cell]:
                 HORIZONS["absent"][-1], SGD | {"eta": 0.01, "split": parts} | settings,
                 {**(clean if liars else {}), **chosen}, good, f"without {len(bad)}, {where}",
                 bool(liars),
+            )  # fmt: skip
+
+
+def long_trust() -> Iterator[Cell]:
+    """Three bad clients of ten for a thousand rounds, in which a liar may come back."""
+    data, bad = _mnist(), BAD_CLIENTS[3]
+    for alpha, eta, (loss, uplink) in product((1.0, 0.1), (0.01, 0.1), LETTERS_LOSSES.items()):
+        parts = split(data, "letter", 10, alpha=alpha, seed=None)
+        honest = [part for k, part in enumerate(parts) if k not in bad]
+        where = f"SGD {eta:g}, alpha {alpha:g}{loss}"
+        for kind in ("labels", "flipped", "update x -1"):
+            rules = against(kind, 3, bad)
+            chosen = {title: rules[title] for title in (*CHIEF, "multi-Krum")}
+            yield Cell(
+                f"3 {kind}, {where}", poisoned(data, parts, bad, kind),
+                HORIZONS["long-trust"][-1], SGD | {"eta": eta, "split": parts} | uplink,
+                {"clean FedAvg": fedhaw.FedAvg(), **chosen}, {"data": data, "split": honest},
+                f"without 3, {where}", True,
             )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Trust, on made-up rounds of clients that agree, differ or lie."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 
 import fedhaw
 from fedhaw.rules import Round
+from fedhaw.rules.auto_lengths import parole_limits
 from fedhaw.rules.auto_state import FedHAWAutoState
+from fedhaw.rules.base import Client
 from fedhaw.rules.opposition import opposed as opponents
 from fedhaw.rules.trust import ACQUAINTED, PROBATION, REMEMBERED, ROUNDS, Evidence
 
@@ -18,6 +21,7 @@ EXAMPLES = 100.0 + np.arange(1, K + 1) * 10.0
 
 
 STILL = np.zeros(K)
+SPREAD = 0.04 + 0.005 * np.linspace(-1.0, 1.0, K)
 NOBODY = ((), (), ())
 
 
@@ -311,6 +315,102 @@ def test_looking_like_the_others_for_a_moment_is_not_enough() -> None:
     fell = next(t for t, state in enumerate(states) if state.distrusted)
     back = next(t for t, state in enumerate(states) if t > fell and not state.distrusted)
     assert back - 40 >= PROBATION
+
+
+def back_on_parole() -> Evidence:
+    """Three that lied are trusted again, and on parole."""
+    random, evidence, told = np.random.default_rng(0), Evidence(), False
+    for t in range(200):
+        lying = t < 25
+        updates = lie(alike(random), "reversed" if lying else "", random)
+        growth = all_but(BAD, -0.04, 0.06, random) if lying else SPREAD
+        evidence = after(evidence, range(K), gram(updates), growth)
+        told |= evidence.outsiders == BAD
+        if told and not evidence.outsiders:
+            return evidence
+    raise AssertionError("they never come back")
+
+
+def one_more(
+    evidence: Evidence, liars: tuple[int, ...] = (), times: float = 1.0, grown: float = 0.0
+) -> Evidence:
+    """The evidence after a round in which some have another length or growth than the others."""
+    random, among = np.random.default_rng(1), np.isin(np.arange(K), liars)
+    updates = alike(random) * np.where(among, times, 1.0)[:, None]
+    return after(evidence, range(K), gram(updates), SPREAD + np.where(among, grown, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("times", "grown"), [(4.0, 0.0), (1.0, 0.5), (1.0, -0.5)], ids=["longer", "above", "below"]
+)
+def test_who_lies_again_on_parole_is_set_apart_at_once_and_waits_twice_as_long(
+    times: float, grown: float
+) -> None:
+    """Neither a gap nor a longer update would do of a client that was never set apart."""
+    evidence = back_on_parole()
+    assert set(evidence.parole) == set(BAD)
+    assert set(evidence.probation.values()) == {PROBATION}
+    again = one_more(evidence, (2,), times, grown)
+    assert again.outsiders == (2,)
+    assert again.probation == {0: PROBATION, 2: 2 * PROBATION, 5: PROBATION}
+    waited = 0
+    while again.outsiders:
+        again, waited = one_more(again), waited + 1
+    assert waited >= 2 * PROBATION
+
+
+def test_parole_does_not_end_and_costs_nobody_the_weight() -> None:
+    evidence = back_on_parole()
+    for _ in range(4 * PROBATION):
+        evidence = one_more(evidence)
+        assert evidence.outsiders == ()
+    assert set(evidence.parole) == set(BAD)
+    assert one_more(evidence, (2,), 4.0).outsiders == (2,)
+
+
+def test_who_never_lied_is_not_on_parole() -> None:
+    assert one_more(back_on_parole(), (3,), 4.0, 0.5).outsiders == ()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_who_was_set_apart_before_is_not_taken_to_be_mending(before: bool) -> None:
+    """Its updates are far shorter than they have been; that excuses a client once."""
+    random = np.random.default_rng(0)
+    evidence = Evidence(probation=dict.fromkeys(BAD, PROBATION) if before else {})
+    for t in range(60):
+        updates = random.standard_normal((K, P)) * (10.0 if t < 5 else 1.0)
+        evidence = after(evidence, range(K), gram(updates), all_but(BAD, 0.03, -0.06, random))
+    assert evidence.outsiders == (BAD if before else ())
+
+
+@pytest.mark.parametrize("undetected", [True, False])
+def test_an_undetected_liar_is_no_measure_of_what_is_calm(undetected: bool) -> None:
+    """It stands far from the others in growth, and would make room for every other one."""
+    growth = np.where(np.arange(K) == 2, 0.3, SPREAD)
+    growth[9] = 0.6 if undetected else growth[9]
+    known: dict[Client, float] = dict(zip(range(K), growth.tolist(), strict=True))
+    evidence = replace(back_on_parole(), growth=known, outsiders=(2,), parole={}, calm={})
+    updates = alike(np.random.default_rng(1))
+    assert after(evidence, range(K), gram(updates), growth).calm == {2: 0.0}
+
+
+def test_who_is_on_parole_goes_no_further_than_is_usual_and_is_not_replayed() -> None:
+    evidence, random = back_on_parole(), np.random.default_rng(1)
+    w, rule = random.standard_normal(P), fedhaw.FedHAWAuto()
+    updates = alike(random)
+    updates[2] *= 3
+    whole = Round(w, w + updates, EXAMPLES)
+    usual = np.median([length for name, length in evidence.lengths.items() if name not in BAD])
+    lengths = np.linalg.norm(updates, axis=1)
+    limits = parole_limits(evidence, whole, lengths**2)
+    np.testing.assert_allclose(limits[2], usual / lengths[2])
+    assert np.all(np.delete(limits, BAD) == 1)
+
+    _, state = rule.aggregate(replace(rule.init(), evidence=evidence), whole)
+    np.testing.assert_allclose(state.weights, limits * EXAMPLES / EXAMPLES.sum())
+    received = ~np.isin(np.arange(K), (2, 3))
+    _, state = rule.aggregate(state, replace(whole, received=received))
+    assert state.absent == (3,)
 
 
 def test_half_of_the_clients_is_no_minority() -> None:

@@ -11,6 +11,9 @@ still learns something must not count as that: so a client may go on as it was, 
 *different* from the start (`trust`) as it is (fall_k = 1), any other at a FALL-th of it. But nobody
 begins to be long at once: who lies late, in a federation that has grown quiet, has been short.
 
+Who is on parole (`trust`) goes as far as is usual among the others, and no further. Where these
+have learnt all they can, a client that reverses its updates has the longest of all.
+
 Updates that are against all others (`opposition`), which is no proof of a lie, weigh together no
 more than HALF of what the others do when they are as long as is usual for these.
 """
@@ -22,6 +25,7 @@ import numpy as np
 from fedhaw.rules.auto_state import FedHAWAutoState
 from fedhaw.rules.base import Array, Round, Vector
 from fedhaw.rules.lengths import LIMIT
+from fedhaw.rules.trust import Evidence
 
 LONG, FALL, HALF = 6.0, 3.0, 0.5
 
@@ -74,3 +78,20 @@ def outvoted(pull: Vector, s: Vector, usual: Vector, few: Sequence[int]) -> floa
     others = np.setdiff1d(np.flatnonzero(s > 0), few)
     room = HALF * float(s[others].sum()) * float(np.mean(usual[few]))
     return min(1.0, room / float(pull[few].sum()))
+
+
+def parole_limits(evidence: Evidence, current: Round, squares: Vector) -> Vector:
+    """(K,) factors that bring the updates of who is on parole to a usual length; 1 for others.
+
+    Args:
+        evidence: what is known of the clients.
+        current: the round.
+        squares: (K,) the squared lengths of its updates.
+    """
+    factors = np.ones(len(squares))
+    doubtful = {*evidence.outsiders, *evidence.parole}
+    usual = [length for name, length in evidence.lengths.items() if name not in doubtful]
+    for k, name in enumerate(current.clients):
+        if name in evidence.parole and usual and squares[k] > 0:
+            factors[k] = min(1.0, float(np.median(usual)) / np.sqrt(squares[k]))
+    return factors

@@ -31,7 +31,7 @@ REPLAY = 0.8
 def replayed(state: FedHAWAutoState, current: Round) -> tuple[tuple[Client, ...], Array | None]:
     """The clients lost in this round whose last update is known, and (L, P) what to replay.
 
-    What a client sent while it was not trusted is never replayed.
+    What a client sent while it was not trusted, or is on parole, is never replayed.
     """
     if state.previous is None or state.arrived is None:
         return (), None
@@ -42,7 +42,7 @@ def replayed(state: FedHAWAutoState, current: Round) -> tuple[tuple[Client, ...]
     }
     refused = set(current.refused_clients)
     strangers = {name for name in refused if not state.evidence.knows(name)}
-    gone = {*state.distrusted, *strangers}
+    gone = {*state.distrusted, *state.evidence.parole, *strangers}
     absent = tuple(
         name
         for name, here in zip(current.clients, current.received, strict=True)

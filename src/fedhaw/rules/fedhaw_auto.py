@@ -69,7 +69,7 @@ import numpy as np
 
 from fedhaw.listing import listed
 from fedhaw.rules.auto_coefficients import Coefficients, Part, Shares, coefficients
-from fedhaw.rules.auto_lengths import outvoted, shortening, usual_lengths
+from fedhaw.rules.auto_lengths import outvoted, parole_limits, shortening, usual_lengths
 from fedhaw.rules.auto_replay import replayed
 from fedhaw.rules.auto_state import FedHAWAutoState
 from fedhaw.rules.base import Array, Client, InvalidRule, Round, Vector, namespace
@@ -106,7 +106,7 @@ class FedHAWAuto:
         "learns momentum and scaling; nobody's update is replayed, and trust in nobody is learnt"
     )
 
-    version: ClassVar[int] = 11
+    version: ClassVar[int] = 12
 
     def __post_init__(self) -> None:
         if self.without is not None and self.without not in PARTS:
@@ -138,9 +138,9 @@ class FedHAWAuto:
             squares = np.diag(angles.gram)
         shares = Shares(float(s[current.received].sum()), float(s[current.in_time].sum()))
         state, factors, opponents = self._doubted(state, current, s, squares, angles)
-        too_long = factors < 1
-        if too_long.any() or current.late.any():
-            s = s * factors
+        too_long, limits = factors < 1, parole_limits(state.evidence, current, squares)
+        if too_long.any() or (limits < 1).any() or current.late.any():
+            s = s * factors * limits
             fresh = combine_updates(np.where(current.late, 0.0, s), w, W)
         delta = fresh
         if current.late.any():

@@ -48,18 +48,26 @@ and fewer than ENOUGH samples, is neither judged nor a measure for others: means
 little of it, and it has little weight. Opposition, which is seen where harm is done, asks for
 neither.
 
-An outsider stays one until for PROBATION rounds its growth was no further from the middle of the
-others' than they are from each other, and its score not NEAR or more below the least of theirs.
+An outsider stays one until for PROBATION rounds it was *calm*: its growth no further from the
+middle of the others' than they are from each other, and its score not NEAR or more below the least
+of theirs. But where little is left to learn, little can be reversed, and a liar looks like that,
+too. So it comes back on *parole*: nothing of it is replayed, it goes no further than is usual
+(`auto_lengths`), and it is set apart as soon as its growth is further than GAP from that of all
+others, on either side, or its updates, as a running mean, are LONGER_AGAIN times as long as when it
+came back. Who has the weight back and is right asks for shorter updates, who reverses them for
+longer and longer ones. Every time, it takes twice as many calm rounds as the time before. Parole
+does not end, for some harm is slow, and who was set apart once is never taken to be mending.
+
 Cosines know no unit: nothing here depends on the model's, the loss's or the clients' learning rate.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fedhaw.rules.base import Client, Vector
-from fedhaw.rules.gaps import NEAR, beyond_the_gap
+from fedhaw.rules.gaps import GAP, NEAR, beyond_the_gap
 
 ALIKE = 0.05
 """In cosines: what updates of data that fit each other have in common, and more."""
@@ -75,9 +83,14 @@ stay from these, and those with a class of their own go beyond them."""
 ACQUAINTED = 5
 """Rounds after which it is known whether a client is like the others."""
 
+LONGER_AGAIN = 1.25
+"""Times a length. Of honest clients, after 60 rounds of the long runs, the running mean grows by so
+much within forty rounds once in twenty to a hundred times, and what they have to learn then is not
+new; growth is at most 0.023 from that of all others, mostly less than 0.01."""
+
 PROBATION = 40
-"""Rounds in a row; a client whose honest update would be unlike the others' may look like them for
-a while when it is reversed."""
+"""Rounds in a row, for the first time; a client whose honest update would be unlike the others' may
+look like them for a while when it is reversed."""
 
 RATE = 0.1
 """The last ten rounds or so count: a client that mends its ways is seen to have done so."""
@@ -110,6 +123,8 @@ class Evidence:
         growth: the running mean of every client.
         examples: how many samples each client has.
         calm: for how many rounds in a row each outsider has looked like the others.
+        probation: how many it takes, or took, of each client that was ever set apart.
+        parole: how long the updates of each client on parole were when it came back.
         opposition: what is left of each client's opposition to all others.
         lengths: the running mean of what the lengths of every client's updates counted as.
         peaks: the longest that was so far.
@@ -123,6 +138,8 @@ class Evidence:
     growth: Mapping[Client, float] = field(default_factory=dict)
     examples: Mapping[Client, float] = field(default_factory=dict)
     calm: Mapping[Client, float] = field(default_factory=dict)
+    probation: Mapping[Client, float] = field(default_factory=dict)
+    parole: Mapping[Client, float] = field(default_factory=dict)
     opposition: Mapping[Client, float] = field(default_factory=dict)
     lengths: Mapping[Client, float] = field(default_factory=dict)
     peaks: Mapping[Client, float] = field(default_factory=dict)
@@ -178,11 +195,20 @@ class Evidence:
         """The evidence that these clients were against all others; who was lately is set apart."""
         found = set(clients)
         again = {name for name in found if self.opposition.get(name, 0.0) > AGAIN}
-        apart = {*self.outsiders, *again}
+        known = replace(self, opposition={**self.opposition, **dict.fromkeys(found, 1.0)})
+        return known._with_outsiders({*self.outsiders, *again})
+
+    def _with_outsiders(self, apart: Collection[Client]) -> "Evidence":
+        """The verdict that these are the outsiders."""
+        new, back = set(apart) - set(self.outsiders), set(self.outsiders) - set(apart)
+        longer = {name: 2.0 * self.probation.get(name, PROBATION / 2) for name in new}
+        parole = {**self.parole, **{name: self.lengths[name] for name in back}}
         return replace(
             self,
-            opposition={**self.opposition, **dict.fromkeys(found, 1.0)},
             outsiders=tuple(name for name in self.seen if name in apart),
+            probation={**self.probation, **longer},
+            calm={name: rounds for name, rounds in self.calm.items() if name in apart},
+            parole={name: length for name, length in parole.items() if name not in new},
         )
 
     def knows(self, client: Client) -> bool:
@@ -249,18 +275,22 @@ class Evidence:
             lengths=lengths, peaks=peaks,
             different=tuple(client for client in self.different if client in seen),
             examples={client: self.examples.get(client, 0.0) for client in seen},
+            calm={client: rounds for client, rounds in self.calm.items() if client in seen},
+            probation={name: rounds for name, rounds in self.probation.items() if name in seen},
+            parole={client: length for client, length in self.parole.items() if client in seen},
             outsiders=tuple(client for client in self.outsiders if client in seen),
         )  # fmt: skip
 
     def _judged(self, present: Sequence[Client]) -> "Evidence":
         """The verdict of this round."""
-        scores, apart = self.scores(), list(self.outsiders)
+        scores = self.scores()
         judged = self._with_enough_data(scores)
-        trusted = [client for client in judged if client not in set(apart)]
-        if not trusted:
+        measure = [name for name in judged if name not in {*self.outsiders, *self.parole}]
+        if not measure:
             return self
-        calm = self._calm(present, scores, trusted)
-        apart = [client for client in apart if calm[client] < PROBATION]
+        calm = self._calm(present, scores, measure)
+        apart = [name for name in self.outsiders if calm[name] < self._probation(name)]
+        apart += self._relapsed(measure)[: max(len(scores) // 3 - len(apart), 0)]
         rest = [client for client in judged if client not in set(apart)]
         likeness, growth, examples = (
             np.array([values[client] for client in rest])
@@ -272,17 +302,21 @@ class Evidence:
         suspects = []
         if len(judged) >= JUDGED:
             excused = np.array([client in self.different for client in rest])
-            still = np.array([self.lengths[c] / (self.peaks[c] or 1.0) for c in rest])
+            still = np.array([self._length_beside_longest(client) for client in rest])
             beyond = beyond_the_gap(likeness, growth, examples, excused, still, most, room)
             suspects = [rest[k] for k in beyond]
         if not (len(suspects) == 1 and self._is_near_all(suspects[0], rest)):
             apart += suspects
-        outside = set(apart)
-        return replace(
-            self,
-            calm={client: rounds for client, rounds in calm.items() if client in outside},
-            outsiders=tuple(client for client in self.seen if client in outside),
-        )
+        return replace(self, calm=calm)._with_outsiders(set(apart))
+
+    def _probation(self, client: Client) -> float:
+        """For how many rounds in a row an outsider must look like the others."""
+        return self.probation.get(client, PROBATION)
+
+    def _length_beside_longest(self, client: Client) -> float:
+        """How long a client's updates are beside the longest; 1 for who was set apart before."""
+        longest = self.peaks[client] or 1.0
+        return 1.0 if client in self.probation else self.lengths[client] / longest
 
     def _with_enough_data(self, clients: Iterable[Client]) -> list[Client]:
         """Those of whom enough samples are known to tell something."""
@@ -296,18 +330,38 @@ class Evidence:
         return nearness[client] > max(ALIKE, float(np.median([nearness[name] for name in rest])))
 
     def _calm(
-        self, present: Sequence[Client], scores: Mapping[Client, float], trusted: Sequence[Client]
+        self, present: Sequence[Client], scores: Mapping[Client, float], measure: Sequence[Client]
     ) -> dict[Client, float]:
-        """For how many rounds in a row each outsider has looked like those who are trusted."""
-        least = min(scores[client] for client in trusted)
-        grown = np.array([self.growth[client] for client in trusted])
-        middle, room = (grown.max() + grown.min()) / 2, np.ptp(grown)
+        """For how many rounds in a row each outsider has looked like the others.
+
+        Args:
+            present: whose update arrived.
+            scores: of all clients that can be judged.
+            measure: the others.
+        """
+        least = min(scores[client] for client in measure)
+        middle, room = self._growth_of(measure)
         calm = {client: self.calm.get(client, 0.0) for client in self.outsiders}
         for client in set(present) & calm.keys():
             like_others = scores.get(client, -np.inf) >= least - NEAR
             grows_alike = abs(self.growth[client] - middle) <= room
             calm[client] = calm[client] + 1 if like_others and grows_alike else 0.0
         return calm
+
+    def _relapsed(self, measure: Sequence[Client]) -> list[Client]:
+        """The clients on parole that do not look like the others any more."""
+        middle, room = self._growth_of(measure)
+        return [
+            client
+            for client, length in self.parole.items()
+            if self.lengths[client] > LONGER_AGAIN * length
+            or abs(self.growth[client] - middle) > room / 2 + GAP
+        ]
+
+    def _growth_of(self, measure: Sequence[Client]) -> tuple[float, float]:
+        """The middle of the growth of most of these clients, and how far they are apart."""
+        grown = _without_stragglers(np.array([self.growth[client] for client in measure]))
+        return float(grown.max() + grown.min()) / 2, float(np.ptp(grown))
 
     def _in_order(self, order: Sequence[Client], matrix: Vector) -> Vector:
         place = {client: i for i, client in enumerate(self.seen)}
@@ -316,6 +370,16 @@ class Evidence:
         sorted_matrix = np.zeros((len(order), len(order)))
         sorted_matrix[np.ix_(new, new)] = matrix[np.ix_(old, old)]
         return sorted_matrix
+
+
+def _without_stragglers(growth: Vector) -> Vector:
+    """The growth of all but the few, of either side, that stand apart from the rest by GAP."""
+    growth = np.sort(growth)
+    few = len(growth) // 3
+    wide = np.flatnonzero(np.diff(growth) > GAP) + 1
+    first = wide[wide <= few].max(initial=0)
+    last = wide[wide >= len(growth) - few].min(initial=len(growth))
+    return growth[first:last]
 
 
 def _most_like(likeness: Vector, of: int) -> float:
