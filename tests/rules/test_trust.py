@@ -10,6 +10,7 @@ import pytest
 import fedhaw
 from fedhaw.rules import Round
 from fedhaw.rules.auto_lengths import parole_limits
+from fedhaw.rules.auto_replay import REPLAY
 from fedhaw.rules.auto_state import FedHAWAutoState
 from fedhaw.rules.base import Client
 from fedhaw.rules.opposition import opposed as opponents
@@ -341,7 +342,7 @@ def one_more(
 
 
 @pytest.mark.parametrize(
-    ("times", "grown"), [(4.0, 0.0), (1.0, 0.5), (1.0, -0.5)], ids=["longer", "above", "below"]
+    ("times", "grown"), [(4.0, 0.0), (1.2, 0.5), (1.2, -0.5)], ids=["longer", "above", "below"]
 )
 def test_who_lies_again_on_parole_is_set_apart_at_once_and_waits_twice_as_long(
     times: float, grown: float
@@ -357,6 +358,11 @@ def test_who_lies_again_on_parole_is_set_apart_at_once_and_waits_twice_as_long(
     while again.outsiders:
         again, waited = one_more(again), waited + 1
     assert waited >= 2 * PROBATION
+
+
+@pytest.mark.parametrize(("times", "grown"), [(0.9, 0.5), (1.2, 0.0)])
+def test_who_is_shorter_or_grows_as_the_others_do_stays(times: float, grown: float) -> None:
+    assert one_more(back_on_parole(), (2,), times, grown).outsiders == ()
 
 
 def test_parole_does_not_end_and_costs_nobody_the_weight() -> None:
@@ -394,7 +400,7 @@ def test_an_undetected_liar_is_no_measure_of_what_is_calm(undetected: bool) -> N
     assert after(evidence, range(K), gram(updates), growth).calm == {2: 0.0}
 
 
-def test_who_is_on_parole_goes_no_further_than_is_usual_and_is_not_replayed() -> None:
+def test_who_is_on_parole_goes_no_further_than_is_usual_replayed_or_not() -> None:
     evidence, random = back_on_parole(), np.random.default_rng(1)
     w, rule = random.standard_normal(P), fedhaw.FedHAWAuto()
     updates = alike(random)
@@ -408,9 +414,11 @@ def test_who_is_on_parole_goes_no_further_than_is_usual_and_is_not_replayed() ->
 
     _, state = rule.aggregate(replace(rule.init(), evidence=evidence), whole)
     np.testing.assert_allclose(state.weights, limits * EXAMPLES / EXAMPLES.sum())
-    received = ~np.isin(np.arange(K), (2, 3))
-    _, state = rule.aggregate(state, replace(whole, received=received))
-    assert state.absent == (3,)
+    state = replace(state, evidence=evidence)
+    _, after_loss = rule.aggregate(state, replace(whole, received=np.arange(K) != 2))
+    assert after_loss.absent == (2,)
+    assert after_loss.replayed is not None
+    assert np.linalg.norm(after_loss.replayed) == pytest.approx(REPLAY * usual)
 
 
 def test_half_of_the_clients_is_no_minority() -> None:

@@ -88,10 +88,8 @@ def parole_limits(evidence: Evidence, current: Round, squares: Vector) -> Vector
         current: the round.
         squares: (K,) the squared lengths of its updates.
     """
-    factors = np.ones(len(squares))
-    doubtful = {*evidence.outsiders, *evidence.parole}
-    usual = [length for name, length in evidence.lengths.items() if name not in doubtful]
-    for k, name in enumerate(current.clients):
-        if name in evidence.parole and usual and squares[k] > 0:
-            factors[k] = min(1.0, float(np.median(usual)) / np.sqrt(squares[k]))
+    watched = np.array([name in evidence.parole for name in current.clients])
+    too_long = watched & (squares > evidence.parole_length**2)
+    factors: Vector = np.ones(len(squares))
+    factors[too_long] = evidence.parole_length / np.sqrt(squares[too_long])
     return factors

@@ -4,6 +4,8 @@
     lost    k : l_k = own_k                       own_k: the running mean of what the lengths of
     refused k : l_k = min(own_k, median_j own_j)         client k's updates counted as (`trust`)
 
+and of who is on parole no more than is usual among the others.
+
 Where single clients come near to diverging, one update in some is several times as long as the
 client's others, and points elsewhere; replayed five times it shakes the model, and more of them
 follow. So it counts as no longer than these.
@@ -31,7 +33,7 @@ REPLAY = 0.8
 def replayed(state: FedHAWAutoState, current: Round) -> tuple[tuple[Client, ...], Array | None]:
     """The clients lost in this round whose last update is known, and (L, P) what to replay.
 
-    What a client sent while it was not trusted, or is on parole, is never replayed.
+    What a client sent while it was not trusted is never replayed.
     """
     if state.previous is None or state.arrived is None:
         return (), None
@@ -42,7 +44,7 @@ def replayed(state: FedHAWAutoState, current: Round) -> tuple[tuple[Client, ...]
     }
     refused = set(current.refused_clients)
     strangers = {name for name in refused if not state.evidence.knows(name)}
-    gone = {*state.distrusted, *state.evidence.parole, *strangers}
+    gone = {*state.distrusted, *strangers}
     absent = tuple(
         name
         for name, here in zip(current.clients, current.received, strict=True)
@@ -72,5 +74,6 @@ def _usual_length(evidence: Evidence, client: Client, refused: Collection[Client
     """l_k; infinite where nothing is known."""
     if client not in evidence.lengths:
         return math.inf
-    own = evidence.lengths[client]
-    return min(own, float(np.median([*evidence.lengths.values()]))) if client in refused else own
+    own, everybody = evidence.lengths[client], evidence.lengths.values()
+    most = float(np.median([*everybody])) if client in refused else math.inf
+    return min(own, most, evidence.parole_length if client in evidence.parole else math.inf)

@@ -48,7 +48,8 @@ numbers but P of them are ratios of lengths and cosines.
   which took stale updates for agreement, went too far (docs/simulation.md), so `timely`.
 - A client the server stops trusting has weight 0 from the next round on, nothing of it is
   replayed, and v, in which it still is, starts afresh. One that is proven to be against all others
-  (`opposition`) has weight 0 at once.
+  (`opposition`) has weight 0 at once. Who comes back is on parole: it goes no further than is
+  usual (`parole_limits`).
 - Of who is said to be `refused` something is replayed only if it is known for as long as a verdict
   takes. Such a client has diverged, so the model has come to where steps are too long for it, and
   v starts afresh then, too.

@@ -51,12 +51,12 @@ neither.
 An outsider stays one until for PROBATION rounds it was *calm*: its growth no further from the
 middle of the others' than they are from each other, and its score not NEAR or more below the least
 of theirs. But where little is left to learn, little can be reversed, and a liar looks like that,
-too. So it comes back on *parole*: nothing of it is replayed, it goes no further than is usual
-(`auto_lengths`), and it is set apart as soon as its growth is further than GAP from that of all
-others, on either side, or its updates, as a running mean, are LONGER_AGAIN times as long as when it
-came back. Who has the weight back and is right asks for shorter updates, who reverses them for
-longer and longer ones. Every time, it takes twice as many calm rounds as the time before. Parole
-does not end, for some harm is slow, and who was set apart once is never taken to be mending.
+too. So it comes back on *parole*: it goes no further than is usual (`auto_lengths`), and it is set
+apart as soon as its updates, as a running mean, are LONGER_AGAIN times as long as when it came
+back, or at all longer with a growth further than GAP from that of all others, and than these are
+from each other. Who has the weight back and is right asks for shorter updates, who reverses them
+for longer and longer ones. Every time, it takes twice as many calm rounds as the time before.
+Parole does not end, for some harm is slow, and who was set apart once is never taken to be mending.
 
 Cosines know no unit: nothing here depends on the model's, the loss's or the clients' learning rate.
 """
@@ -215,6 +215,13 @@ class Evidence:
         """Whether a client has been compared for as long as a verdict takes, and is trusted."""
         return self.seen.get(client, 0.0) >= ROUNDS and client not in self.outsiders
 
+    @property
+    def parole_length(self) -> float:
+        """How far a client on parole may go: as far as is usual among those never doubted."""
+        doubted = {*self.outsiders, *self.parole}
+        lengths = [length for name, length in self.lengths.items() if name not in doubted]
+        return float(np.median(lengths)) if lengths else 0.0
+
     def belonged(self, client: Client) -> bool:
         """Whether a client has been like the others for some rounds."""
         if self.seen.get(client, 0.0) < ACQUAINTED:
@@ -351,12 +358,13 @@ class Evidence:
     def _relapsed(self, measure: Sequence[Client]) -> list[Client]:
         """The clients on parole that do not look like the others any more."""
         middle, room = self._growth_of(measure)
-        return [
-            client
-            for client, length in self.parole.items()
-            if self.lengths[client] > LONGER_AGAIN * length
-            or abs(self.growth[client] - middle) > room / 2 + GAP
-        ]
+        found = []
+        for client, before in self.parole.items():
+            length, aside = self.lengths[client], abs(self.growth[client] - middle)
+            stands_out = length > before and aside > max(room, room / 2 + GAP)
+            if stands_out or length > LONGER_AGAIN * before:
+                found.append(client)
+        return found
 
     def _growth_of(self, measure: Sequence[Client]) -> tuple[float, float]:
         """The middle of the growth of most of these clients, and how far they are apart."""
