@@ -342,27 +342,88 @@ def one_more(
 
 
 @pytest.mark.parametrize(
-    ("times", "grown"), [(4.0, 0.0), (1.2, 0.5), (1.2, -0.5)], ids=["longer", "above", "below"]
-)
-def test_who_lies_again_on_parole_is_set_apart_at_once_and_waits_twice_as_long(
-    times: float, grown: float
+    ("longer", "aside", "apart"),
+    [
+        (1.26, 0.0, True), (1.24, 0.0, False), (1.01, 0.026, True), (1.01, -0.026, True),
+        (1.01, 0.024, False), (0.99, 0.5, False),
+    ],
+)  # fmt: skip
+def test_who_lies_again_on_parole_is_set_apart_and_waits_twice_as_long(
+    longer: float, aside: float, apart: bool
 ) -> None:
     """Neither a gap nor a longer update would do of a client that was never set apart."""
     evidence = back_on_parole()
     assert set(evidence.parole) == set(BAD)
+    assert evidence.parole == pytest.approx({k: evidence.lengths[k] for k in BAD}, rel=0.01)
     assert set(evidence.probation.values()) == {PROBATION}
-    again = one_more(evidence, (2,), times, grown)
-    assert again.outsiders == (2,)
-    assert again.probation == {0: PROBATION, 2: 2 * PROBATION, 5: PROBATION}
-    waited = 0
-    while again.outsiders:
-        again, waited = one_more(again), waited + 1
-    assert waited >= 2 * PROBATION
+    # What comes after one more round like the last: the middle of the others' range, and beyond.
+    known = {**evidence.lengths, 2: longer * evidence.parole[2]}
+    grown: dict[Client, float] = {
+        **dict(zip(range(K), SPREAD.tolist(), strict=True)),
+        2: 0.04 + aside,
+    }
+    evidence = replace(evidence, lengths=known, growth=grown)
+    again = one_more(evidence, (2,), longer, aside)
+    assert again.outsiders == ((2,) if apart else ())
+    if apart:
+        assert again.probation == {0: PROBATION, 2: 2 * PROBATION, 5: PROBATION}
+        assert set(again.parole) == {0, 5}
+        waited = 0
+        while again.outsiders:
+            again, waited = one_more(again), waited + 1
+        assert waited >= 2 * PROBATION
+        assert set(again.parole) == set(BAD)
 
 
-@pytest.mark.parametrize(("times", "grown"), [(0.9, 0.5), (1.2, 0.0)])
-def test_who_is_shorter_or_grows_as_the_others_do_stays(times: float, grown: float) -> None:
-    assert one_more(back_on_parole(), (2,), times, grown).outsiders == ()
+def test_only_who_takes_part_and_no_more_than_a_third_relapse() -> None:
+    evidence = back_on_parole()
+    longer = {name: 2.0 * length for name, length in evidence.lengths.items()}
+    evidence = replace(evidence, lengths=longer)
+    assert one_more(evidence).outsiders == BAD
+    present, updates = range(3, K), alike(np.random.default_rng(1))[3:]
+    assert after(evidence, present, gram(updates), SPREAD[3:]).outsiders == (5,)
+    parole: dict[Client, float] = dict.fromkeys(range(5), 1.0)
+    calm = replace(evidence, parole=parole, lengths=dict.fromkeys(range(K), 2.0))
+    assert len(one_more(calm).outsiders) == 3
+
+
+def test_opposition_sets_who_is_on_parole_apart_for_longer() -> None:
+    evidence = replace(back_on_parole(), opposition={2: 1.0}).against([2])
+    assert evidence.outsiders == (2,)
+    assert evidence.probation[2] == 2 * PROBATION
+    assert set(evidence.parole) == {0, 5}
+
+
+def test_who_was_long_while_nobody_counted_it_gets_no_room_by_it() -> None:
+    evidence = back_on_parole()
+    lengths: dict[Client, float] = {**dict.fromkeys(range(K), 1.0), 2: 50.0}
+    evidence = replace(evidence, outsiders=(2,), parole={}, lengths=lengths)
+    evidence = replace(evidence, calm={2: PROBATION - 1.0}, probation={})
+    updates = alike(np.random.default_rng(1))
+    updates *= np.where(np.arange(K) == 2, 50.0, 1.0)[:, None] / np.linalg.norm(updates[0])
+    back = after(evidence, range(K), gram(updates), SPREAD)
+    assert back.outsiders == ()
+    assert back.parole[2] == pytest.approx(6.0, rel=0.05)
+    assert back.probation == {2: PROBATION}
+    assert one_more(back, (2,), 5.0 / float(np.linalg.norm(updates[0]))).outsiders == (2,)
+
+
+def test_where_everybody_is_on_parole_they_go_as_far_as_each_other() -> None:
+    evidence = replace(back_on_parole(), parole=dict.fromkeys(range(K), 1.0))
+    assert evidence.parole_length == np.median([*evidence.lengths.values()])
+    assert replace(evidence, outsiders=tuple(range(K))).parole_length == np.inf
+
+
+def test_a_shout_on_parole_counts_as_usual_once_and_is_a_relapse() -> None:
+    """Beyond what anybody may send the update is shortened, and its client is seen all the same."""
+    evidence, random, rule = back_on_parole(), np.random.default_rng(1), fedhaw.FedHAWAuto()
+    w, updates = random.standard_normal(P), alike(random)
+    updates[2] *= 20
+    state = replace(rule.init(), evidence=evidence)
+    _, state = rule.aggregate(state, Round(w, w + updates, EXAMPLES))
+    share, usual = EXAMPLES[2] / EXAMPLES.sum(), evidence.parole_length
+    np.testing.assert_allclose(state.weights[2], share * usual / np.linalg.norm(updates[2]))
+    assert state.distrusted == (2,)
 
 
 def test_parole_does_not_end_and_costs_nobody_the_weight() -> None:
@@ -389,11 +450,12 @@ def test_who_was_set_apart_before_is_not_taken_to_be_mending(before: bool) -> No
     assert evidence.outsiders == (BAD if before else ())
 
 
+@pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize("undetected", [True, False])
-def test_an_undetected_liar_is_no_measure_of_what_is_calm(undetected: bool) -> None:
+def test_an_undetected_liar_is_no_measure_of_what_is_calm(undetected: bool, side: int) -> None:
     """It stands far from the others in growth, and would make room for every other one."""
-    growth = np.where(np.arange(K) == 2, 0.3, SPREAD)
-    growth[9] = 0.6 if undetected else growth[9]
+    growth = np.where(np.arange(K) == 2, side * 0.3, SPREAD)
+    growth[9] = side * 0.6 if undetected else growth[9]
     known: dict[Client, float] = dict(zip(range(K), growth.tolist(), strict=True))
     evidence = replace(back_on_parole(), growth=known, outsiders=(2,), parole={}, calm={})
     updates = alike(np.random.default_rng(1))

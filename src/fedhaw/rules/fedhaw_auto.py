@@ -87,7 +87,7 @@ from fedhaw.rules.passes import (
     stride,
     update_squares,
 )
-from fedhaw.rules.trust import BEGINNING, REMEMBERED
+from fedhaw.rules.trust import BEGINNING, REMEMBERED, Evidence
 
 PARTS: tuple[Part, ...] = get_args(Part)
 
@@ -141,7 +141,7 @@ class FedHAWAuto:
         state, factors, opponents = self._doubted(state, current, s, squares, angles)
         too_long, limits = factors < 1, parole_limits(state.evidence, current, squares)
         if too_long.any() or (limits < 1).any() or current.late.any():
-            s = s * factors * limits
+            s = s * np.minimum(factors, limits)
             fresh = combine_updates(np.where(current.late, 0.0, s), w, W)
         delta = fresh
         if current.late.any():
@@ -172,7 +172,7 @@ class FedHAWAuto:
             )
         elif self.without != "trust" and angles is not None:
             first = state.pace.rounds < BEGINNING
-            evidence = evidence.after(*_compared(current, angles, factors), first)
+            evidence = evidence.after(*_compared(evidence, current, angles, factors), first)
             evidence = evidence.against(current.clients[k] for k in opponents.apart)
             note = _note(state.distrusted, evidence.outsiders)
         shortened = [name for name, long in zip(current.clients, too_long, strict=True) if long]
@@ -272,13 +272,16 @@ def _growth(angles: Angles) -> Vector:
 
 
 def _compared(
-    current: Round, angles: Angles, factors: Vector
+    evidence: Evidence, current: Round, angles: Angles, factors: Vector
 ) -> tuple[Sequence[Client], Vector, Vector, Vector, Vector]:
     """Whose updates arrived in time, and what `Evidence.after` wants to know of them."""
     here = np.flatnonzero(current.in_time)
     gram, examples = angles.gram[np.ix_(here, here)], np.asarray(current.num_examples, dtype=float)
-    counted = factors[here] * np.sqrt(np.diag(gram))
-    return [current.clients[k] for k in here], gram, _growth(angles)[here], examples[here], counted
+    names = [current.clients[k] for k in here]
+    # Who is on parole is watched, however little of a long update counts.
+    watched = [name in evidence.parole for name in names]
+    counted = np.where(watched, 1.0, factors[here]) * np.sqrt(np.diag(gram))
+    return names, gram, _growth(angles)[here], examples[here], counted
 
 
 def _note(before: Sequence[Client], now: Sequence[Client]) -> str | None:

@@ -52,11 +52,12 @@ An outsider stays one until for PROBATION rounds it was *calm*: its growth no fu
 middle of the others' than they are from each other, and its score not NEAR or more below the least
 of theirs. But where little is left to learn, little can be reversed, and a liar looks like that,
 too. So it comes back on *parole*: it goes no further than is usual (`auto_lengths`), and it is set
-apart as soon as its updates, as a running mean, are LONGER_AGAIN times as long as when it came
-back, or at all longer with a growth further than GAP from that of all others, and than these are
-from each other. Who has the weight back and is right asks for shorter updates, who reverses them
-for longer and longer ones. Every time, it takes twice as many calm rounds as the time before.
-Parole does not end, for some harm is slow, and who was set apart once is never taken to be mending.
+apart again if in rounds in which it takes part its updates, as a running mean, get LONGER_AGAIN
+times as long as when it came back (or as FAR times the usual), or longer at all while its growth is
+more than GAP outside the range of the others', and further from their middle than that range is
+wide. Who is right, and counts again, asks for shorter updates; who reverses them for longer and
+longer ones. Every time, it takes twice as many calm rounds as the time before. Parole does not end,
+for some harm is slow, and who has been set apart once is never taken to be mending.
 
 Cosines know no unit: nothing here depends on the model's, the loss's or the clients' learning rate.
 """
@@ -83,10 +84,10 @@ stay from these, and those with a class of their own go beyond them."""
 ACQUAINTED = 5
 """Rounds after which it is known whether a client is like the others."""
 
-LONGER_AGAIN = 1.25
-"""Times a length. Of honest clients, after 60 rounds of the long runs, the running mean grows by so
-much within forty rounds once in twenty to a hundred times, and what they have to learn then is not
-new; growth is at most 0.023 from that of all others, mostly less than 0.01."""
+LONGER_AGAIN, FAR = 1.25, 6.0
+"""Times a length, twice. Of honest clients, after 60 rounds of the long runs, the running mean
+grows by a quarter within forty rounds in one to five of a hundred cases, and growth is at most
+0.023 outside the range of all others', mostly less than 0.01."""
 
 PROBATION = 40
 """Rounds in a row, for the first time; a client whose honest update would be unlike the others' may
@@ -123,10 +124,11 @@ class Evidence:
         growth: the running mean of every client.
         examples: how many samples each client has.
         calm: for how many rounds in a row each outsider has looked like the others.
-        probation: how many it takes, or took, of each client that was ever set apart.
+        probation: how many calm rounds each client that was ever set apart needs, or needed.
         parole: how long the updates of each client on parole were when it came back.
         opposition: what is left of each client's opposition to all others.
-        lengths: the running mean of what the lengths of every client's updates counted as.
+        lengths: the running mean of what the lengths of every client's updates counted as; of who
+            is on parole, of the lengths themselves.
         peaks: the longest that was so far.
         different: the clients that were against all others before anything was learnt.
         outsiders: the clients that are set apart.
@@ -200,13 +202,16 @@ class Evidence:
 
     def _with_outsiders(self, apart: Collection[Client]) -> "Evidence":
         """The verdict that these are the outsiders."""
-        new, back = set(apart) - set(self.outsiders), set(self.outsiders) - set(apart)
+        new = [name for name in self.seen if name in apart and name not in self.outsiders]
+        back = [name for name in self.outsiders if name not in apart]
+        known = {**dict.fromkeys(back, float(PROBATION)), **self.probation}
         longer = {name: 2.0 * self.probation.get(name, PROBATION / 2) for name in new}
-        parole = {**self.parole, **{name: self.lengths[name] for name in back}}
+        most = FAR * self.parole_length
+        parole = {**self.parole, **{name: min(self.lengths[name], most) for name in back}}
         return replace(
             self,
             outsiders=tuple(name for name in self.seen if name in apart),
-            probation={**self.probation, **longer},
+            probation={**known, **longer},
             calm={name: rounds for name, rounds in self.calm.items() if name in apart},
             parole={name: length for name, length in parole.items() if name not in new},
         )
@@ -217,10 +222,17 @@ class Evidence:
 
     @property
     def parole_length(self) -> float:
-        """How far a client on parole may go: as far as is usual among those never doubted."""
-        doubted = {*self.outsiders, *self.parole}
-        lengths = [length for name, length in self.lengths.items() if name not in doubted]
-        return float(np.median(lengths)) if lengths else 0.0
+        """How far a client on parole may go: as far as is usual among the others."""
+        lengths = [self.lengths[name] for name in self._measure(self.lengths)]
+        return float(np.median(lengths)) if lengths else np.inf
+
+    def _measure(self, clients: Iterable[Client]) -> list[Client]:
+        """Those of some clients by whom others are measured: all that were never doubted.
+
+        Where everybody was, all that are trusted now.
+        """
+        trusted = [name for name in clients if name not in self.outsiders]
+        return [name for name in trusted if name not in self.parole] or trusted
 
     def belonged(self, client: Client) -> bool:
         """Whether a client has been like the others for some rounds."""
@@ -269,7 +281,10 @@ class Evidence:
             seen[client] += 1
             rate = max(RATE, 1 / seen[client])
             growth[client] += rate * (value - growth[client])
-            lengths[client] += rate * (length - lengths[client])
+            if client in self.lengths:  # states before version 9 have none
+                lengths[client] += rate * (length - lengths[client])
+            else:
+                lengths[client] = length
             peaks[client] = max(peaks[client], lengths[client])
         here = set(present)
         fading = {
@@ -292,20 +307,24 @@ class Evidence:
         """The verdict of this round."""
         scores = self.scores()
         judged = self._with_enough_data(scores)
-        measure = [name for name in judged if name not in {*self.outsiders, *self.parole}]
+        measure = self._without_stragglers(self._measure(judged))
         if not measure:
             return self
         calm = self._calm(present, scores, measure)
         apart = [name for name in self.outsiders if calm[name] < self._probation(name)]
-        apart += self._relapsed(measure)[: max(len(scores) // 3 - len(apart), 0)]
+        room = MINORITY * sum(self.examples[client] for client in scores)
+        room -= sum(self.examples[client] for client in apart)
+        for name in present:
+            few = len(apart) < len(scores) // 3 and len(judged) >= JUDGED
+            if few and self.examples[name] <= room and self._relapsed(name, judged, measure):
+                apart.append(name)
+                room -= self.examples[name]
         rest = [client for client in judged if client not in set(apart)]
         likeness, growth, examples = (
             np.array([values[client] for client in rest])
             for values in (scores, self.growth, self.examples)
         )
         most = min(len(scores) // 3 - len(apart), (len(rest) - 1) // 2)
-        room = MINORITY * sum(self.examples[client] for client in scores)
-        room -= sum(self.examples[client] for client in apart)
         suspects = []
         if len(judged) >= JUDGED:
             excused = np.array([client in self.different for client in rest])
@@ -347,7 +366,7 @@ class Evidence:
             measure: the others.
         """
         least = min(scores[client] for client in measure)
-        middle, room = self._growth_of(measure)
+        middle, room = self._range_of_growth(measure)
         calm = {client: self.calm.get(client, 0.0) for client in self.outsiders}
         for client in set(present) & calm.keys():
             like_others = scores.get(client, -np.inf) >= least - NEAR
@@ -355,21 +374,30 @@ class Evidence:
             calm[client] = calm[client] + 1 if like_others and grows_alike else 0.0
         return calm
 
-    def _relapsed(self, measure: Sequence[Client]) -> list[Client]:
-        """The clients on parole that do not look like the others any more."""
-        middle, room = self._growth_of(measure)
-        found = []
-        for client, before in self.parole.items():
-            length, aside = self.lengths[client], abs(self.growth[client] - middle)
-            stands_out = length > before and aside > max(room, room / 2 + GAP)
-            if stands_out or length > LONGER_AGAIN * before:
-                found.append(client)
-        return found
+    def _relapsed(
+        self, client: Client, judged: Collection[Client], measure: Sequence[Client]
+    ) -> bool:
+        """Whether a client on parole looks like an outsider again."""
+        if client not in self.parole or client not in judged:
+            return False
+        length, before = self.lengths[client], self.parole[client]
+        middle, room = self._range_of_growth(measure)
+        aside = abs(self.growth[client] - middle) > max(room, room / 2 + GAP)
+        return length > LONGER_AGAIN * before or (length > before and aside)
 
-    def _growth_of(self, measure: Sequence[Client]) -> tuple[float, float]:
-        """The middle of the growth of most of these clients, and how far they are apart."""
-        grown = _without_stragglers(np.array([self.growth[client] for client in measure]))
+    def _range_of_growth(self, measure: Sequence[Client]) -> tuple[float, float]:
+        """The middle of these clients' growth, and how far the ends are apart."""
+        grown = np.array([self.growth[client] for client in measure])
         return float(grown.max() + grown.min()) / 2, float(np.ptp(grown))
+
+    def _without_stragglers(self, clients: Sequence[Client]) -> list[Client]:
+        """All but those, a third at most on either side, whose growth is GAP from the next."""
+        in_order = sorted(clients, key=lambda client: self.growth[client])
+        few, most = len(in_order) // 3, len(in_order)
+        gaps = np.flatnonzero(np.diff([self.growth[client] for client in in_order]) > GAP) + 1
+        first = gaps[gaps <= few].max(initial=0)
+        last = gaps[gaps >= most - few].min(initial=most)
+        return in_order[first:last]
 
     def _in_order(self, order: Sequence[Client], matrix: Vector) -> Vector:
         place = {client: i for i, client in enumerate(self.seen)}
@@ -378,16 +406,6 @@ class Evidence:
         sorted_matrix = np.zeros((len(order), len(order)))
         sorted_matrix[np.ix_(new, new)] = matrix[np.ix_(old, old)]
         return sorted_matrix
-
-
-def _without_stragglers(growth: Vector) -> Vector:
-    """The growth of all but the few, of either side, that stand apart from the rest by GAP."""
-    growth = np.sort(growth)
-    few = len(growth) // 3
-    wide = np.flatnonzero(np.diff(growth) > GAP) + 1
-    first = wide[wide <= few].max(initial=0)
-    last = wide[wide >= len(growth) - few].min(initial=len(growth))
-    return growth[first:last]
 
 
 def _most_like(likeness: Vector, of: int) -> float:
