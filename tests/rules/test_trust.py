@@ -387,6 +387,19 @@ def test_only_who_takes_part_and_no_more_than_a_third_relapse() -> None:
     assert len(one_more(calm).outsiders) == 3
 
 
+@pytest.mark.parametrize(("examples", "apart"), [(1.0, True), (0.1, False), (9.0, False)])
+def test_who_has_too_little_of_the_data_or_too_much_does_not_relapse(
+    examples: float, apart: bool
+) -> None:
+    evidence = back_on_parole()
+    longer = {**evidence.lengths, 2: 2.0 * evidence.lengths[2]}
+    evidence = replace(evidence, lengths=longer, parole={2: evidence.parole[2]})
+    data = np.where(np.arange(K) == 2, examples, 1.0)
+    updates = alike(np.random.default_rng(1))
+    found = after(evidence, range(K), gram(updates), SPREAD, data).outsiders
+    assert found == ((2,) if apart else ())
+
+
 def test_opposition_sets_who_is_on_parole_apart_for_longer() -> None:
     evidence = replace(back_on_parole(), opposition={2: 1.0}).against([2])
     assert evidence.outsiders == (2,)
@@ -466,9 +479,11 @@ def test_who_is_on_parole_goes_no_further_than_is_usual_replayed_or_not() -> Non
     evidence, random = back_on_parole(), np.random.default_rng(1)
     w, rule = random.standard_normal(P), fedhaw.FedHAWAuto()
     updates = alike(random)
-    updates[2] *= 3
+    honest = {k: evidence.lengths[k] for k in range(K) if k not in BAD}
+    longest = max(honest, key=lambda k: honest[k])
+    updates[[2, longest]] *= 3
     whole = Round(w, w + updates, EXAMPLES)
-    usual = np.median([length for name, length in evidence.lengths.items() if name not in BAD])
+    usual = np.median([*honest.values()])
     lengths = np.linalg.norm(updates, axis=1)
     limits = parole_limits(evidence, whole, lengths**2)
     np.testing.assert_allclose(limits[2], usual / lengths[2])
@@ -477,10 +492,12 @@ def test_who_is_on_parole_goes_no_further_than_is_usual_replayed_or_not() -> Non
     _, state = rule.aggregate(replace(rule.init(), evidence=evidence), whole)
     np.testing.assert_allclose(state.weights, limits * EXAMPLES / EXAMPLES.sum())
     state = replace(state, evidence=evidence)
-    _, after_loss = rule.aggregate(state, replace(whole, received=np.arange(K) != 2))
-    assert after_loss.absent == (2,)
+    lost = np.isin(np.arange(K), (2, longest))
+    _, after_loss = rule.aggregate(state, replace(whole, received=~lost))
+    assert after_loss.absent == (longest, 2)
     assert after_loss.replayed is not None
-    assert np.linalg.norm(after_loss.replayed) == pytest.approx(REPLAY * usual)
+    replayed = np.linalg.norm(after_loss.replayed, axis=1)
+    np.testing.assert_allclose(replayed, REPLAY * np.array([honest[longest], usual]))
 
 
 def test_half_of_the_clients_is_no_minority() -> None:
