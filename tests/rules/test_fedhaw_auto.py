@@ -171,8 +171,9 @@ def test_a_multiple_of_eta_or_of_the_loss_changes_no_first_step(seed: int, facto
     (_, scaled), _ = play(w, steps, received, scale=factor)
     _, after = RULE.aggregate(first, Round(w, w + steps[1], EXAMPLES))
     _, after_scaled = RULE.aggregate(scaled, Round(w, w + factor * steps[1], EXAMPLES))
-    assert after_scaled.gamma == pytest.approx(after.gamma, rel=1e-6, abs=1e-12)
-    assert after_scaled.theta == pytest.approx(after.theta, rel=1e-6, abs=1e-9)
+    # W - w of short updates has lost digits to the length of w.
+    assert after_scaled.gamma == pytest.approx(after.gamma, rel=1e-5, abs=1e-12)
+    assert after_scaled.theta == pytest.approx(after.theta, rel=1e-5, abs=1e-9)
 
 
 def test_the_first_round_is_fedavg() -> None:
