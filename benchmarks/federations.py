@@ -219,8 +219,7 @@ def long(small: bool) -> Iterator[Cell]:
         updates.items(), (0.1, 1.0), LETTERS_LOSSES.items()
     ):
         rules = rules_beside(settings["eta"], bool(uplink))
-        apart = {*ABLATIONS, WITH_PROXY}
-        chosen = {title: rule for title, rule in rules.items() if title not in apart}
+        chosen = dict(rules)
         if settings.get("client_update") == "adam":  # the letter's rates for it are far smaller
             rates: Any = filled_options("fedhaw", {}, "dogs", bool(uplink))
             chosen[MISUSED] = chosen["letter's FedHAW"]
